@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agent_core::clock::Effects;
 use agent_core::store::{Registry, percent_decode, split_address};
+use agent_core::text::quoted;
 use agent_core::{Error, ErrorKind, Result};
 use etcetera::BaseStrategy;
 
@@ -230,8 +231,10 @@ impl FsConfig {
     /// # Ok::<(), agent_core::Error>(())
     /// ```
     pub fn with_option(self, name: &str, value: &str) -> Result<Self> {
-        let bad =
-            || invalid(format!("invalid value {value:?} for option {name}; supported: {}", Self::OPTIONS));
+        let bad = || {
+            let value = quoted(value);
+            invalid(format!("invalid value {value} for option {name}; supported: {}", Self::OPTIONS))
+        };
         match (name, value) {
             ("sync", "full") => Ok(self.with_sync(Sync::Full)),
             ("sync", "off") => Ok(self.with_sync(Sync::Off)),
@@ -250,7 +253,7 @@ impl FsConfig {
                 Ok(self.with_open_sessions(usize::from(count)))
             }
             ("sync", _) => Err(bad()),
-            _ => Err(invalid(format!("unknown option {name:?}; supported: {}", Self::OPTIONS))),
+            _ => Err(invalid(format!("unknown option {}; supported: {}", quoted(name), Self::OPTIONS))),
         }
     }
 
@@ -402,6 +405,10 @@ mod tests {
             let error = FsConfig::from_url(&format!("files:/notes?{option}")).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidInput);
             assert!(error.to_string().contains(expected), "{error}");
+        }
+        for option in [format!("sync={}", "x".repeat(5000)), "x".repeat(5000)] {
+            let error = FsConfig::from_url(&format!("files:/notes?{option}")).unwrap_err().to_string();
+            assert!(error.len() < 400 && error.contains("supported: "), "a quotation is cut: {error}");
         }
         assert_eq!(FsConfig::new("a").with_lock_wait(Duration::MAX).lock_wait, FsConfig::MAX_LOCK_WAIT);
         for nowhere in ["files:", "files://", "files:?sync=off"] {

@@ -408,6 +408,14 @@ impl fmt::Display for S3Config {
 mod tests {
     use super::*;
 
+    #[test]
+    fn errors_do_not_repeat_a_long_address() {
+        for option in ["x".repeat(5000), format!("index={}", "x".repeat(5000))] {
+            let error = S3Config::from_url(&format!("s3://bucket?{option}")).unwrap_err().to_string();
+            assert!(error.len() < 500, "a quotation is cut: {error}");
+        }
+    }
+
     /// A value of an address that is out of its range is refused by name, and the largest one is taken. The setters
     /// reduce it, as documented.
     #[test]

@@ -1,6 +1,7 @@
 //! Kinds of servers, and the client settings of each.
 
 use agent_core::Result;
+use agent_core::text::quoted;
 use object_store::aws::AmazonS3ConfigKey;
 #[cfg(feature = "azure")]
 use object_store::azure::AzureConfigKey;
@@ -102,8 +103,9 @@ impl Dialect {
             ),
         };
         Err(invalid(format!(
-            "unknown option {name:?}; supported: deadline_ms, attempt_ms, concurrency, create, credentials, index, watch, and those \
-             of object_store's {client} ({options}, ...)"
+            "unknown option {}; supported: deadline_ms, attempt_ms, concurrency, create, credentials, index, watch, and those \
+             of object_store's {client} ({options}, ...)",
+            quoted(name)
         )))
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agent_core::clock::Effects;
 use agent_core::store::{Registry, percent_decode, split_address};
+use agent_core::text::quoted;
 use agent_core::{Error, ErrorKind, Result};
 
 /// Durability that a write has when it returns.
@@ -145,7 +146,7 @@ impl SqliteConfig {
     pub fn from_url(url: &str) -> Result<Self> {
         let rest = url
             .strip_prefix("sqlite:")
-            .ok_or_else(|| invalid(format!("{url:?} is no address of a SQLite store; write sqlite:PATH")))?;
+            .ok_or_else(|| invalid("this is no address of a SQLite store; write sqlite:PATH".to_owned()))?;
         let (path, options) = split_address(rest.strip_prefix("//").unwrap_or(rest))?;
         let path = percent_decode(path)?;
         if path.is_empty() {
@@ -193,8 +194,10 @@ impl SqliteConfig {
     /// # Ok::<(), agent_core::Error>(())
     /// ```
     pub fn with_option(self, name: &str, value: &str) -> Result<Self> {
-        let bad =
-            || invalid(format!("invalid value {value:?} for option {name}; supported: {}", Self::OPTIONS));
+        let bad = || {
+            let value = quoted(value);
+            invalid(format!("invalid value {value} for option {name}; supported: {}", Self::OPTIONS))
+        };
         match name {
             "sync" => Ok(self.with_sync(match value {
                 "full" => Sync::Full,
@@ -221,7 +224,7 @@ impl SqliteConfig {
                 }
                 Ok(self.with_cache_kib(kib))
             }
-            _ => Err(invalid(format!("unknown option {name:?}; supported: {}", Self::OPTIONS))),
+            _ => Err(invalid(format!("unknown option {}; supported: {}", quoted(name), Self::OPTIONS))),
         }
     }
 
@@ -346,5 +349,16 @@ mod tests {
         assert_eq!(most.busy_timeout, SqliteConfig::MAX_BUSY_TIMEOUT);
         let more = SqliteConfig::new("a.db").with_busy_timeout(Duration::MAX);
         assert_eq!(more.busy_timeout, SqliteConfig::MAX_BUSY_TIMEOUT);
+    }
+
+    /// An address may be long, or that of another program with a secret in it.
+    #[test]
+    fn errors_do_not_repeat_the_address() {
+        for option in [format!("sync={}", "x".repeat(5000)), "x".repeat(5000)] {
+            let error = SqliteConfig::from_url(&format!("sqlite:a.db?{option}")).unwrap_err().to_string();
+            assert!(error.len() < 400 && error.contains("supported: "), "a quotation is cut: {error}");
+        }
+        let error = SqliteConfig::from_url("postgres://ada:hidden@db/agent").unwrap_err().to_string();
+        assert!(error.contains("write sqlite:PATH") && !error.contains("hidden"), "{error}");
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use agent_core::model::Actor;
 use agent_core::session::Session;
 use agent_core::store::SessionQuery;
-use agent_core::text::check_text;
+use agent_core::text::{check_text, quoted};
 use agent_core::{ErrorKind, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -119,7 +119,7 @@ impl FromStr for IndexedField {
             None if text == "creator" => Ok(Self::Creator),
             None => Err(agent_core::Error::new(
                 ErrorKind::InvalidInput,
-                format!("the index names {text:?}; write creator, or label. and the key of a label"),
+                format!("the index names {}; write creator, or label. and the key of a label", quoted(text)),
             )),
         }
     }
