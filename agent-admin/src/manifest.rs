@@ -24,7 +24,7 @@
 //!
 //! One JSON object with these fields, in this order:
 //!
-//! - `format`: 3;
+//! - `format`: 4;
 //! - `kind`: `session`;
 //! - `session`: the record;
 //! - `events`: all of the session's own events, one on each line;
