@@ -1,4 +1,4 @@
-//! A function is read at one look: none of the product has more than 60 lines of code.
+//! No function of the product has more than 60 lines of code, so that each fits on a screen.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Reads one input of one shape: `read SHAPE BYTES`, where the shape is a number. Its instructions are counted from outside.
+//! Reads one input of one shape: `read SHAPE BYTES`, with the number of the shape. Its instructions are counted from outside.
 #![allow(clippy::unwrap_used, reason = "a target fails by panicking")]
 
 use agent_fuzz::{shapes, targets};
