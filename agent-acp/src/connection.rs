@@ -8,7 +8,7 @@ use agent_client_protocol::v1::{ConnectionTo, Responder, schema};
 use agent_client_protocol::{Agent, Channel, Client, JsonRpcResponse, Result};
 use agent_client_protocol::{on_receive_notification, on_receive_request};
 use agent_core::model::Patch;
-use agent_core::session::{Fork, Session};
+use agent_core::session::{Fork, SessionRecord};
 use agent_core::state::SessionState;
 use agent_core::store::{Cursor, SessionQuery};
 use agent_core::{DeviceId, ErrorKind, SessionId, WorkspaceId};
@@ -314,7 +314,7 @@ impl Connection {
     }
 
     /// Returns whether the list of a client shows a session.
-    async fn is_listed(&self, now: &Session, meta: Option<&schema::Meta>) -> Result<bool> {
+    async fn is_listed(&self, now: &SessionRecord, meta: Option<&schema::Meta>) -> Result<bool> {
         let is_visible = self.open.options.per_directory || self.bound(meta).await? == Some(now.workspace);
         Ok(is_visible && !now.status.state.is_hidden())
     }

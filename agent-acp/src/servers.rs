@@ -110,9 +110,8 @@ mod with_mcp {
         /// Returns the tool of a server that the session's question is about, if it is still what the person is asked about.
         pub(crate) async fn asked(&self, agent: &AgentRuntime, chat: &Conversation) -> Option<OfferedTool> {
             let mcp = self.mcp.as_ref()?;
-            let (effects, storage) = (agent.effects().clone(), agent.storage().clone());
             let now = chat.refresh().await.ok()?;
-            let context = SessionContext::new(now, effects.new_run_id(), storage, effects);
+            let context = SessionContext::new(now, agent.effects().new_run_id(), agent.storage().clone());
             mcp.asked(context).await.unwrap_or_else(|error| {
                 tracing::warn!(session = %chat.id(), %error, "a tool cannot be allowed for good");
                 None

@@ -5,7 +5,7 @@ use agent_client_protocol::{Client, Error, Result};
 use agent_core::ErrorKind;
 use agent_core::event::{Decision, ToolConfirmation, ToolUse};
 use agent_core::model::{ActionKind, CallId, PendingAction};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::text::{marked, marked_name};
 use agent_runtime::{Conversation, Queued, Run, RunError, RunOutcome, RunReport, Update};
@@ -218,7 +218,7 @@ impl<'a> Open<'a> {
 
     /// Waits until the session does not wait for this answer any more.
     async fn answered_elsewhere(&self, action: &PendingAction) {
-        let waits = |now: &Session| now.action.as_ref().is_some_and(|waiting| waiting.id == action.id);
+        let waits = |now: &SessionRecord| now.action.as_ref().is_some_and(|waiting| waiting.id == action.id);
         let Ok(now) = self.chat.refresh().await else { return std::future::pending().await };
         let (mut now, mut events) = (now.clone(), self.chat.follow(now.head));
         while waits(&now) {
@@ -396,7 +396,7 @@ fn choices(action: &PendingAction, is_of_server: bool) -> Vec<PermissionOption> 
 }
 
 /// Returns whether a session waits for the answer to a permission request.
-pub(crate) fn waits_for_permission(session: &Session) -> bool {
+pub(crate) fn waits_for_permission(session: &SessionRecord) -> bool {
     session.status.state == SessionState::RequiresAction && session.action.as_ref().is_some_and(is_permission)
 }
 

@@ -12,12 +12,12 @@
 //!
 //! let (here, there, effects) = (MemoryStore::new(), MemoryStore::new(), Effects::default());
 //! let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-//! let session = SessionStoreExt::create(&here, &effects, new).await?;
+//! let session = here.sessions(&effects).create(new).await?;
 //! let put = PutBlob::of_bytes(session.id, vec![0x89; 300_000]);
 //! let cat = Part::Image(Media::blob("image/png", put.blob.name, put.blob.bytes));
-//! here.put_blob(put).await?;
+//! here.blobs().put(put).await?;
 //! let message = EventPayload::UserMessage(Message::new("What is this?").with_part(cat));
-//! here.append(&effects, session.id, session.head, vec![NewEvent::of(&message)]).await?;
+//! here.sessions(&effects).append(session.id, session.head, vec![NewEvent::of(&message)]).await?;
 //!
 //! // A program writes the pieces to a file, and reads the file in pieces.
 //! let manifest = Manifest::export(&here, session.id).await?;
@@ -76,8 +76,8 @@ pub fn is_archive(start: &[u8]) -> bool {
 }
 
 /// Writes an archive of a document with this number of bytes, and of blobs that belong to these sessions of a store.
-pub(crate) fn write<'a, S: SessionStore + ?Sized>(
-    store: &'a S,
+pub(crate) fn write<'a>(
+    store: &'a dyn SessionStore,
     (document, bytes): (BoxStream<'a, Result<Bytes>>, u64),
     blobs: BTreeMap<BlobName, SessionId>,
 ) -> Result<BoxStream<'a, Result<Bytes>>> {
@@ -100,8 +100,8 @@ pub(crate) fn write<'a, S: SessionStore + ?Sized>(
 }
 
 /// Returns the entry of a blob: its header, its bytes and the zeros up to the next block.
-async fn blob_entry<'a, S: SessionStore + ?Sized>(
-    store: &'a S,
+async fn blob_entry<'a>(
+    store: &'a dyn SessionStore,
     owner: SessionId,
     name: BlobName,
 ) -> Result<BoxStream<'a, Result<Bytes>>> {
@@ -115,7 +115,7 @@ async fn blob_entry<'a, S: SessionStore + ?Sized>(
         _ => error,
     }
     };
-    let read = store.read_blob(ReadBlob::new(owner, name)).await.map_err(damaged)?;
+    let read = store.blobs().read(ReadBlob::new(owner, name)).await.map_err(damaged)?;
     let bytes = read.blob.bytes;
     let header = header(&format!("{FOLDER}{name}"), bytes)?;
     Ok(framed(header, read.content.map_err(damaged).boxed(), bytes))
@@ -187,10 +187,7 @@ impl Manifest {
     /// `LimitExceeded` if the document is larger than [`DOCUMENT_MAX_BYTES`]. In
     /// the pieces: `Corrupt` for a lost or damaged blob; `Conflict` if the session was purged since it was exported; errors
     /// of the store.
-    pub fn to_archive<'a, S: SessionStore + ?Sized>(
-        &self,
-        store: &'a S,
-    ) -> Result<BoxStream<'a, Result<Bytes>>> {
+    pub fn to_archive<'a>(&self, store: &'a dyn SessionStore) -> Result<BoxStream<'a, Result<Bytes>>> {
         let mut owners = BTreeMap::new();
         for (id, events) in self.members() {
             owners.extend(events.iter().flat_map(|event| &event.blobs).map(|name| (*name, id)));
@@ -259,7 +256,7 @@ impl Archive {
     /// # Cancel safety
     ///
     /// If the future is dropped, a part may be imported; import the archive again. Blobs of an import that does not
-    /// come again are removed by a [sweep](SessionStore::sweep_blobs) of the store.
+    /// come again are removed by a [sweep](agent_core::store::BlobStore::sweep) of the store.
     ///
     /// # Errors
     ///
@@ -268,7 +265,7 @@ impl Archive {
     /// end. `LimitExceeded` for a blob that is larger than the store keeps, and `Unsupported` if it keeps none. The call
     /// then removes the blobs that it stored, as far as it can. `BlobMissing` if another process removed them before they
     /// were committed: import the archive again.
-    pub async fn import<S: SessionStore + ?Sized>(self, store: &S) -> Result<Imported> {
+    pub async fn import(self, store: &dyn SessionStore) -> Result<Imported> {
         self.import_to(store, false).await
     }
 
@@ -281,11 +278,11 @@ impl Archive {
     /// # Errors
     ///
     /// Those of [`import`](Self::import), except for the `Conflict` that this call resolves.
-    pub async fn import_with_ancestors<S: SessionStore + ?Sized>(self, store: &S) -> Result<Imported> {
+    pub async fn import_with_ancestors(self, store: &dyn SessionStore) -> Result<Imported> {
         self.import_to(store, true).await
     }
 
-    async fn import_to<S: SessionStore + ?Sized>(self, store: &S, completes: bool) -> Result<Imported> {
+    async fn import_to(self, store: &dyn SessionStore, completes: bool) -> Result<Imported> {
         let mut import = self.manifest.prepare(store, completes).await?;
         let wanted = std::mem::take(&mut import.blobs);
         check_sizes(store, &wanted)?;
@@ -298,7 +295,7 @@ impl Archive {
         if done.is_err() {
             for id in stored {
                 // An error here leaves blobs that no event names, which the next sweep removes.
-                if let Err(error) = store.sweep_blobs(SweepBlobs::of(id)).await {
+                if let Err(error) = store.blobs().sweep(SweepBlobs::of(id)).await {
                     debug!(session = %id, %error, "blobs of an import that failed are left to the next gc");
                 }
             }
@@ -307,9 +304,9 @@ impl Archive {
     }
 
     /// Reads the archive to its end, and stores its blobs. Returns how many blobs were stored.
-    async fn put_blobs<S: SessionStore + ?Sized>(
+    async fn put_blobs(
         &self,
-        store: &S,
+        store: &dyn SessionStore,
         wanted: &BTreeMap<BlobName, WantedBlob>,
         stored: &mut BTreeSet<SessionId>,
     ) -> Result<u64> {
@@ -349,9 +346,9 @@ impl Archive {
     }
 
     /// Stores the blob of an entry for each of its sessions.
-    async fn put_blob<S: SessionStore + ?Sized>(
+    async fn put_blob(
         &self,
-        store: &S,
+        store: &dyn SessionStore,
         blob: BlobInfo,
         wanted: &WantedBlob,
         stored: &mut BTreeSet<SessionId>,
@@ -377,21 +374,21 @@ impl Archive {
         };
         stored.insert(first);
         let put = PutBlob::new(first, blob, content.boxed());
-        store.put_blob(put).await.map_err(|error| match error.kind() {
+        store.blobs().put(put).await.map_err(|error| match error.kind() {
             ErrorKind::InvalidInput => differs(Some(error)),
             _ => error,
         })?;
         for other in others {
-            let content = store.read_blob(ReadBlob::new(first, blob.name)).await?.content;
+            let content = store.blobs().read(ReadBlob::new(first, blob.name)).await?.content;
             stored.insert(*other);
-            store.put_blob(PutBlob::new(*other, blob, content)).await?;
+            store.blobs().put(PutBlob::new(*other, blob, content)).await?;
         }
         Ok(())
     }
 }
 
 /// Refuses blobs that the store cannot keep, before anything is written.
-fn check_sizes<S: SessionStore + ?Sized>(store: &S, wanted: &BTreeMap<BlobName, WantedBlob>) -> Result<()> {
+fn check_sizes(store: &dyn SessionStore, wanted: &BTreeMap<BlobName, WantedBlob>) -> Result<()> {
     let most = store.capabilities().blob_max_bytes;
     for (name, blob) in wanted.iter().filter(|(_, blob)| !blob.owners.is_empty()) {
         if most == 0 {

@@ -9,15 +9,12 @@ use agent_core::store::{BlobQuery, PAGE_MAX, pages};
 use agent_core::{BlobName, Error, ErrorKind, Result, SessionId, SessionStore};
 
 /// Returns the blobs of a session's own log with their numbers of bytes. Empty for a store without blobs.
-pub(crate) async fn sizes<S: SessionStore + ?Sized>(
-    store: &S,
-    id: SessionId,
-) -> Result<BTreeMap<BlobName, u64>> {
+pub(crate) async fn sizes(store: &dyn SessionStore, id: SessionId) -> Result<BTreeMap<BlobName, u64>> {
     let mut sizes = BTreeMap::new();
     if store.capabilities().blob_max_bytes == 0 {
         return Ok(sizes);
     }
-    let mut pages = pages(BlobQuery::new(id).with_limit(PAGE_MAX), |query| store.list_blobs(query));
+    let mut pages = pages(BlobQuery::new(id).with_limit(PAGE_MAX), |query| store.blobs().list(query));
     while let Some(page) = pages.try_next().await? {
         sizes.extend(page.items.iter().map(|blob| (blob.name, blob.bytes)));
     }
@@ -105,8 +102,8 @@ pub(crate) fn wanted<'a>(
 }
 
 /// Checks that the store has all blobs that the missing events name, since the document has none.
-pub(crate) async fn check_there<S: SessionStore + ?Sized>(
-    store: &S,
+pub(crate) async fn check_there(
+    store: &dyn SessionStore,
     id: SessionId,
     wanted: &BTreeMap<BlobName, WantedBlob>,
 ) -> Result<()> {

@@ -15,9 +15,10 @@ use crate::manifest::{
     ANCESTOR_CLOSE, EVENTS_CLOSE, ancestor_opening, before_event, ending, has_blobs, opening,
 };
 use crate::source::{
-    check_head, commit_end, exported, exported_events, purged, shared_logs, unless_deleted, watched,
+    check_head, each_event, exported, exported_events, purged, shared_logs, unless_deleted, watched,
 };
-use agent_core::session::Session;
+use agent_core::event::Event;
+use agent_core::session::SessionRecord;
 use agent_core::{BlobName, Result, Seq, SessionId, SessionStore};
 
 /// Size from which a piece is handed out. A piece is larger by at most one event.
@@ -51,9 +52,9 @@ const PROGRESS_EVENTS: u64 = 1_000;
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-pub struct SessionExport<'a, S: ?Sized> {
-    store: &'a S,
-    session: Arc<Session>,
+pub struct SessionExport<'a> {
+    store: &'a dyn SessionStore,
+    session: Arc<SessionRecord>,
     parts: Vec<Part>,
     /// Blobs that the events name, each with the session that has it.
     blobs: BTreeMap<BlobName, SessionId>,
@@ -85,7 +86,7 @@ impl Tally {
     }
 }
 
-impl<'a, S: SessionStore + ?Sized> SessionExport<'a, S> {
+impl<'a> SessionExport<'a> {
     /// Reads a session and its ancestors once, to check that they are complete, and to measure the document.
     ///
     /// The document is that of [`Manifest::export`](crate::manifest::Manifest::export), up to the present head of the
@@ -95,14 +96,22 @@ impl<'a, S: SessionStore + ?Sized> SessionExport<'a, S> {
     /// # Errors
     ///
     /// Those of [`Manifest::export`](crate::manifest::Manifest::export).
-    pub async fn read(store: &'a S, id: SessionId, progress: impl FnMut(u64) + Send) -> Result<Self> {
+    pub async fn read(
+        store: &'a dyn SessionStore,
+        id: SessionId,
+        progress: impl FnMut(u64) + Send,
+    ) -> Result<Self> {
         match Self::read_whole(store, id, progress).await {
             Err(error) => Err(unless_deleted(store, id, error).await),
             read => read,
         }
     }
 
-    async fn read_whole(store: &'a S, id: SessionId, progress: impl FnMut(u64) + Send) -> Result<Self> {
+    async fn read_whole(
+        store: &'a dyn SessionStore,
+        id: SessionId,
+        progress: impl FnMut(u64) + Send,
+    ) -> Result<Self> {
         let session = exported(store, id).await?;
         let own = Part {
             id,
@@ -111,27 +120,21 @@ impl<'a, S: SessionStore + ?Sized> SessionExport<'a, S> {
             opening: opening(&session),
             closing: EVENTS_CLOSE,
         };
-        let mut reader =
-            Reader { store, blobs: BTreeMap::new(), read: Tally::default(), events: 0, progress };
-        reader.read.add(&own.opening);
-        let last = reader.events(id, own.after, own.until, true).await?;
-        check_head(&session, last.map(|(seq, ..)| seq))?;
+        let (blobs, read) = (BTreeMap::new(), Tally::default());
+        let mut reader = Reader { blobs, read, is_first: true, events: 0, progress };
+        reader.open(&own.opening);
+        let last = each_event(store, id, (own.after, own.until), |event| reader.take(id, &event)).await?;
+        check_head(&session, last.map(|last| last.seq))?;
         reader.read.add(own.closing);
         let mut parts = vec![own];
         for log in shared_logs(store, &session).await? {
             let opening = ancestor_opening(parts.len() - 1, log.id);
-            // A deleted session without shared events may have no events left, and is left out then.
             let before = reader.read;
-            reader.read.add(&opening);
-            let Some(mut last) = reader.events(log.id, log.base, log.first_end(), true).await? else {
+            reader.open(&opening);
+            let Some(until) = log.read(store, id, |event| reader.take(log.id, &event)).await? else {
                 reader.read = before;
                 continue;
             };
-            let until = commit_end(last.0, last.1, last.2);
-            if last.0 < until {
-                last = reader.events(log.id, last.0, until, false).await?.unwrap_or(last);
-            }
-            log.check(id, last)?;
             reader.read.add(ANCESTOR_CLOSE);
             parts.push(Part { id: log.id, after: log.base, until, opening, closing: ANCESTOR_CLOSE });
         }
@@ -143,7 +146,7 @@ impl<'a, S: SessionStore + ?Sized> SessionExport<'a, S> {
     }
 
     /// Returns the record of the session.
-    pub fn session(&self) -> &Session {
+    pub fn session(&self) -> &SessionRecord {
         &self.session
     }
 
@@ -222,38 +225,30 @@ impl<'a, S: SessionStore + ?Sized> SessionExport<'a, S> {
 }
 
 /// First reading of a session.
-struct Reader<'a, S: ?Sized, P> {
-    store: &'a S,
+struct Reader<P> {
     blobs: BTreeMap<BlobName, SessionId>,
     read: Tally,
+    /// True if the next event is the first of its list.
+    is_first: bool,
     events: u64,
     progress: P,
 }
 
-impl<S: SessionStore + ?Sized, P: FnMut(u64) + Send> Reader<'_, S, P> {
-    /// Reads events of a log, and returns the place of the last one: its sequence number, and its position in its commit
-    /// of so many. `starts` tells whether they are the first of their log in the document.
-    async fn events(
-        &mut self,
-        id: SessionId,
-        after: Seq,
-        until: Seq,
-        starts: bool,
-    ) -> Result<Option<(Seq, u32, u32)>> {
-        let mut events = exported_events(self.store, id, after, until);
-        let mut last = None;
-        while let Some(event) = events.try_next().await? {
-            self.read.add(before_event(starts && last.is_none()));
-            self.read.add(&event.to_json());
-            for name in &event.blobs {
-                self.blobs.entry(*name).or_insert(id);
-            }
-            last = Some((event.seq, event.n, event.of));
-            self.events += 1;
-            if self.events.is_multiple_of(PROGRESS_EVENTS) {
-                (self.progress)(self.events);
-            }
+impl<P: FnMut(u64) + Send> Reader<P> {
+    fn open(&mut self, opening: &str) {
+        self.read.add(opening);
+        self.is_first = true;
+    }
+
+    fn take(&mut self, id: SessionId, event: &Event) {
+        self.read.add(before_event(std::mem::take(&mut self.is_first)));
+        self.read.add(&event.to_json());
+        for name in &event.blobs {
+            self.blobs.entry(*name).or_insert(id);
         }
-        Ok(last)
+        self.events += 1;
+        if self.events.is_multiple_of(PROGRESS_EVENTS) {
+            (self.progress)(self.events);
+        }
     }
 }

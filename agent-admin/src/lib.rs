@@ -18,7 +18,7 @@
 //!
 //! All of them work through the traits of `agent-core`, so they accept the stores of any backend, several tenants one
 //! after the other, and processes that use the source meanwhile. No operation overwrites or repairs data in place;
-//! [`SessionStore::rebuild`](agent_core::SessionStore::rebuild) recomputes the data that a store derives from its logs.
+//! [`Maintenance::rebuild`](agent_core::store::Maintenance::rebuild) recomputes the data that a store derives from its logs.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

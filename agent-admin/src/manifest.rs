@@ -10,8 +10,8 @@
 //!
 //! let (here, there, effects) = (MemoryStore::new(), MemoryStore::new(), Effects::default());
 //! let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-//! let session = SessionStoreExt::create(&here, &effects, new).await?;
-//! here.append(&effects, session.id, session.head, vec![NewEvent::user_message("hello")]).await?;
+//! let session = here.sessions(&effects).create(new).await?;
+//! here.sessions(&effects).append(session.id, session.head, vec![NewEvent::user_message("hello")]).await?;
 //!
 //! let document = Manifest::export(&here, session.id).await?.to_json()?;
 //! let imported = Manifest::parse(&document)?.import(&there).await?;
@@ -43,12 +43,12 @@ use futures::TryStreamExt;
 use serde::Deserialize;
 
 use crate::blobs::{self, WantedBlob};
-use crate::source::{check_head, commit_end, exported, exported_events, shared_logs, unless_deleted};
+use crate::source::{check_head, exported, exported_events, shared_logs, unless_deleted};
 use agent_core::commit::{Commit, apply_untrusted};
 use agent_core::event::Event;
 use agent_core::json::{JsonFault, RawJson, check_document};
 use agent_core::model::{Lineage, Origin};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::HiddenSession;
 use agent_core::{
@@ -69,7 +69,7 @@ const CRC_LEN: usize = CRC_OPEN.len() + 8 + CRC_CLOSE.len();
 #[non_exhaustive]
 pub struct Manifest {
     /// Record of the session.
-    pub session: Arc<Session>,
+    pub session: Arc<SessionRecord>,
     /// Own events of the session, from the first to the record's head.
     pub events: Vec<Event>,
     /// Sessions from which the session was made, parents first.
@@ -94,7 +94,7 @@ pub struct Ancestor {
 #[non_exhaustive]
 pub struct Imported {
     /// Record of the session in the store.
-    pub session: Arc<Session>,
+    pub session: Arc<SessionRecord>,
     /// Effect of the import.
     pub outcome: ImportOutcome,
     /// Number of events that were written, including those of ancestors.
@@ -188,14 +188,14 @@ impl Manifest {
     /// `Deleted`, also if an ancestor was deleted and purged in the middle of a commit that the session shares;
     /// `NotFound`; `Conflict` if the import of the session is incomplete; `Corrupt` if a part of a log cannot be read,
     /// because then there is no complete session to export.
-    pub async fn export<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Self> {
+    pub async fn export(store: &dyn SessionStore, id: SessionId) -> Result<Self> {
         match Self::read(store, id).await {
             Err(error) => Err(unless_deleted(store, id, error).await),
             read => read,
         }
     }
 
-    async fn read<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Self> {
+    async fn read(store: &dyn SessionStore, id: SessionId) -> Result<Self> {
         let session = exported(store, id).await?;
         let after = session.lineage.base();
         let events: Vec<_> = exported_events(store, id, after, session.head).try_collect().await?;
@@ -208,7 +208,7 @@ impl Manifest {
     ///
     /// An interrupted import is completed; if everything exists, nothing is written. The
     /// [outcome](Imported::outcome) distinguishes these cases. Until an import is complete, the session's
-    /// [`import_end`](field@Session::import_end) is set: it accepts no messages (`Busy`), no run starts, it is not exported,
+    /// [`import_end`](field@SessionRecord::import_end) is set: it accepts no messages (`Busy`), no run starts, it is not exported,
     /// and [`verify`](crate::verify::verify()) reports it.
     ///
     /// Missing ancestors are stored first, as far as the document contains them. An import of an ancestor's own document
@@ -258,7 +258,7 @@ impl Manifest {
     ///
     /// During the writes: `Conflict` if another process wrote to the session meanwhile; `Deleted` if its parent was deleted in the
     /// store; errors of [`SessionStoreExt::commit_with_retry`].
-    pub async fn import<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Imported> {
+    pub async fn import(&self, store: &dyn SessionStore) -> Result<Imported> {
         self.import_to(store, false).await
     }
 
@@ -294,22 +294,18 @@ impl Manifest {
     /// # Errors
     ///
     /// Errors of [`import`](Self::import), except for the `Conflict` that this call resolves.
-    pub async fn import_with_ancestors<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Imported> {
+    pub async fn import_with_ancestors(&self, store: &dyn SessionStore) -> Result<Imported> {
         self.import_to(store, true).await
     }
 
-    async fn import_to<S: SessionStore + ?Sized>(&self, store: &S, completes: bool) -> Result<Imported> {
+    async fn import_to(&self, store: &dyn SessionStore, completes: bool) -> Result<Imported> {
         let import = self.prepare(store, completes).await?;
         blobs::check_there(store, import.session.id, &import.blobs).await?;
         import.write(store).await
     }
 
     /// Checks the whole document against the store. Writes nothing.
-    pub(crate) async fn prepare<S: SessionStore + ?Sized>(
-        &self,
-        store: &S,
-        completes: bool,
-    ) -> Result<Import<'_>> {
+    pub(crate) async fn prepare(&self, store: &dyn SessionStore, completes: bool) -> Result<Import<'_>> {
         let members = self.check_family(store).await?;
         if let Some(hidden) = members.iter().find(|member| !completes && HiddenSession::may_have(member.id)) {
             return Err(Error::new(
@@ -369,10 +365,10 @@ impl Manifest {
     }
 
     /// Returns the missing parts of the session's ancestors, whose records are the first of `members`.
-    async fn missing_ancestors<S: SessionStore + ?Sized>(
+    async fn missing_ancestors(
         &self,
-        store: &S,
-        members: &[Arc<Session>],
+        store: &dyn SessionStore,
+        members: &[Arc<SessionRecord>],
         completes: bool,
     ) -> Result<Vec<Missing<'_>>> {
         let id = self.session.id;
@@ -410,7 +406,7 @@ impl Manifest {
     }
 
     /// Returns the missing part of the session itself.
-    async fn missing_events<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Missing<'_>> {
+    async fn missing_events(&self, store: &dyn SessionStore) -> Result<Missing<'_>> {
         let id = self.session.id;
         let there = find(store, id).await?;
         if there.as_ref().is_some_and(|there| there.status.state == SessionState::Deleted) {
@@ -426,7 +422,7 @@ impl Manifest {
     /// Returns the records that the document's events produce, the session's own last. Refuses records that contradict
     /// the document: each must follow the one that it was made from, be one level deeper, and have the lineage of that
     /// one.
-    async fn check_family<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Vec<Arc<Session>>> {
+    async fn check_family(&self, store: &dyn SessionStore) -> Result<Vec<Arc<SessionRecord>>> {
         let ancestors = self.ancestors.iter().map(|ancestor| (ancestor.session, &ancestor.events));
         let mut members = Vec::with_capacity(self.ancestors.len() + 1);
         for (id, events) in ancestors.chain([(self.session.id, &self.events)]) {
@@ -566,7 +562,7 @@ impl Manifest {
 
 /// Document that was checked against a store, and can be written to it.
 pub(crate) struct Import<'a> {
-    session: &'a Session,
+    session: &'a SessionRecord,
     missing: Vec<Missing<'a>>,
     existed: bool,
     /// Whether the store has more events of the session.
@@ -577,7 +573,7 @@ pub(crate) struct Import<'a> {
 
 impl Import<'_> {
     /// Writes the missing events.
-    pub(crate) async fn write<S: SessionStore + ?Sized>(self, store: &S) -> Result<Imported> {
+    pub(crate) async fn write(self, store: &dyn SessionStore) -> Result<Imported> {
         let id = self.session.id;
         let events = self.missing.iter().map(|missing| missing.rest.len() as u64).sum();
         for Missing { id, rest, .. } in self.missing {
@@ -611,7 +607,7 @@ impl Import<'_> {
 struct Missing<'a> {
     id: SessionId,
     /// Record after which the events follow; `None` if the whole session is missing.
-    there: Option<Arc<Session>>,
+    there: Option<Arc<SessionRecord>>,
     rest: &'a [Event],
 }
 
@@ -624,28 +620,19 @@ pub(crate) fn has_blobs(id: SessionId, count: usize) -> Error {
 
 /// Returns the ancestors of a session, parents first: each complete as far as a session that was made from it shares
 /// it.
-async fn ancestors_of<S: SessionStore + ?Sized>(store: &S, session: &Session) -> Result<Vec<Ancestor>> {
-    let logs = shared_logs(store, session).await?;
-    let mut ancestors = Vec::with_capacity(logs.len());
-    for log in logs {
-        let mut events: Vec<_> =
-            exported_events(store, log.id, log.base, log.first_end()).try_collect().await?;
-        // A deleted session without shared events may have no events left.
-        let Some(mut last) = events.last().map(|last| (last.seq, last.n, last.of)) else { continue };
-        let end = commit_end(last.0, last.1, last.2);
-        if last.0 < end {
-            let rest: Vec<_> = exported_events(store, log.id, last.0, end).try_collect().await?;
-            last = rest.last().map_or(last, |last| (last.seq, last.n, last.of));
-            events.extend(rest);
+async fn ancestors_of(store: &dyn SessionStore, session: &SessionRecord) -> Result<Vec<Ancestor>> {
+    let mut ancestors = Vec::new();
+    for log in shared_logs(store, session).await? {
+        let mut events = Vec::new();
+        if log.read(store, session.id, |event| events.push(event)).await?.is_some() {
+            ancestors.push(Ancestor { session: log.id, events });
         }
-        log.check(session.id, last)?;
-        ancestors.push(Ancestor { session: log.id, events });
     }
     Ok(ancestors)
 }
 
 /// Returns the session with this id, if there is one.
-async fn find<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Option<Arc<Session>>> {
+async fn find(store: &dyn SessionStore, id: SessionId) -> Result<Option<Arc<SessionRecord>>> {
     match store.load(id).await {
         Ok(session) => Ok(Some(session)),
         Err(error) if *error.kind() == ErrorKind::NotFound => Ok(None),
@@ -654,10 +641,10 @@ async fn find<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Opti
 }
 
 /// Returns the events that the store lacks, after comparing the existing ones. The store may contain more of them.
-async fn not_there<'a, S: SessionStore + ?Sized>(
-    store: &S,
+async fn not_there<'a>(
+    store: &dyn SessionStore,
     id: SessionId,
-    there: Option<&Session>,
+    there: Option<&SessionRecord>,
     events: &'a [Event],
 ) -> Result<&'a [Event]> {
     let mut rest = events;
@@ -704,7 +691,7 @@ fn commits(id: SessionId, events: &[Event]) -> impl Iterator<Item = Result<Commi
 }
 
 /// Returns whether a session has the depth and the lineage of one made from `parent`.
-fn is_made_from(session: &Session, parent: &Session) -> bool {
+fn is_made_from(session: &SessionRecord, parent: &SessionRecord) -> bool {
     let lineage = match session.origin {
         Origin::Fork { at, .. } if at <= parent.head => parent.lineage.forked(parent.id, at),
         Origin::Fork { .. } => return false,
@@ -714,7 +701,7 @@ fn is_made_from(session: &Session, parent: &Session) -> bool {
 }
 
 /// Returns whether a scheduler would find no work in this session.
-fn is_at_rest(session: &Session) -> bool {
+fn is_at_rest(session: &SessionRecord) -> bool {
     use SessionState::{Archived, Failed, Idle, Suspended, Terminated};
 
     let rests = matches!(session.status.state, Idle | Suspended | Archived | Failed | Terminated);
@@ -728,7 +715,7 @@ pub(crate) const EVENTS_CLOSE: &str = "\n]";
 pub(crate) const ANCESTOR_CLOSE: &str = "\n]}";
 
 /// Returns the beginning of a document, up to the session's own events.
-pub(crate) fn opening(session: &Session) -> String {
+pub(crate) fn opening(session: &SessionRecord) -> String {
     format!(
         "{{\"format\":{MANIFEST_FORMAT},\"kind\":\"{KIND}\",\"session\":{},\n\"events\":[",
         session.to_json()
@@ -759,7 +746,7 @@ fn push_events(out: &mut String, events: &[Event]) {
 }
 
 /// Returns the events as they are written, and the record that they produce.
-fn read_session(id: SessionId, events: &[RawJson]) -> Result<(Session, Vec<Event>)> {
+fn read_session(id: SessionId, events: &[RawJson]) -> Result<(SessionRecord, Vec<Event>)> {
     let events: Vec<_> = events.iter().map(|event| read_event(id, event)).collect::<Result<_>>()?;
     Ok((folded(id, &events)?, events))
 }
@@ -782,7 +769,7 @@ fn read_event(session: SessionId, json: &RawJson) -> Result<Event> {
 }
 
 /// Returns the record that the events produce.
-fn folded(id: SessionId, events: &[Event]) -> Result<Session> {
+fn folded(id: SessionId, events: &[Event]) -> Result<SessionRecord> {
     let mut session = None;
     for event in events {
         apply_untrusted(&mut session, id, event)?;

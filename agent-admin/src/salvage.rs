@@ -7,13 +7,12 @@ use tracing::instrument;
 
 use crate::blobs;
 use crate::walk::{Step, Walk};
-use agent_core::clock::Effects;
-use agent_core::commit::{COMMIT_MAX_BLOBS, Commit, Precondition, Trigger};
+use agent_core::commit::{COMMIT_MAX_BLOBS, Trigger};
 use agent_core::event::{
     DocumentWritten, Event, EventPayload, Message, NewEvent, Part, SystemMessage, ToolResult,
 };
 use agent_core::model::{Actor, CallId, Lineage};
-use agent_core::session::{NewSession, OPEN_CALLS_MAX, Session};
+use agent_core::session::{NewSession, OPEN_CALLS_MAX, SessionRecord};
 use agent_core::state::SessionState;
 use agent_core::store::{PAGE_MAX, PutBlob, ReadBlob, ReadEvents};
 use agent_core::{BlobName, Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Storage, WorkspaceId};
@@ -32,7 +31,7 @@ const BYTES: usize = 4 << 20;
 #[non_exhaustive]
 pub struct Salvaged {
     /// New session.
-    pub session: Arc<Session>,
+    pub session: Arc<SessionRecord>,
     /// Number of events of the damaged session that could be read.
     pub read: u64,
     /// Events that could not be read, or of which a blob could not.
@@ -66,7 +65,7 @@ pub struct Salvaged {
 /// use agent_admin::salvage::{SALVAGED_LABEL, salvage};
 ///
 /// // A session that is not damaged is salvaged completely.
-/// let salvaged = salvage(agent.storage(), agent.effects(), chat.id(), None).await?;
+/// let salvaged = salvage(agent.storage(), chat.id(), None).await?;
 /// assert!(salvaged.lost.is_empty());
 /// assert_eq!(salvaged.session.counts.messages(), 2);
 /// assert_eq!(salvaged.session.attributes.labels[SALVAGED_LABEL], chat.id().to_string());
@@ -78,13 +77,8 @@ pub struct Salvaged {
 /// `NotFound`; `Deleted`; `Corrupt` if no event can be read or, without `into`, if the workspace cannot be read; errors
 /// of [`SessionStore::commit`](agent_core::SessionStore::commit), including `Conflict` if another process wrote to the
 /// new session.
-#[instrument(name = "salvage", skip(storage, effects))]
-pub async fn salvage(
-    storage: &Storage,
-    effects: &Effects,
-    id: SessionId,
-    into: Option<WorkspaceId>,
-) -> Result<Salvaged> {
+#[instrument(name = "salvage", skip(storage))]
+pub async fn salvage(storage: &Storage, id: SessionId, into: Option<WorkspaceId>) -> Result<Salvaged> {
     let store = &*storage.sessions;
     let record = match store.load(id).await {
         Err(error) if *error.kind() == ErrorKind::Corrupt => outline(storage, id).await?,
@@ -105,15 +99,14 @@ pub async fn salvage(
         Some(record) => Walk::history(store, record),
         None => Walk::own(store, id, Seq::ZERO, last(storage, id).await?),
     };
-    let mut new = NewSession::new(effects.new_session_id(), workspace);
+    let mut new = NewSession::new(storage.effects().new_session_id(), workspace);
     if let Some(record) = &record {
         new.created.attributes = record.attributes.inherited();
     }
     new.created.attributes.labels.insert(SALVAGED_LABEL.to_owned(), id.to_string());
-    let session = storage.sessions.create(effects, new).await?;
+    let session = storage.sessions.create(new).await?;
     let mut saved = Saved {
         storage,
-        effects,
         session,
         visible_from: record.as_ref().map_or(Seq::ZERO, |record| record.visible_from),
         ready: Vec::new(),
@@ -133,12 +126,12 @@ pub async fn salvage(
 
 /// Reconstructs a session without a readable record from its first event and the number of its last: its lineage and
 /// its head. `None` if the first event cannot be read either.
-async fn outline(storage: &Storage, id: SessionId) -> Result<Option<Arc<Session>>> {
+async fn outline(storage: &Storage, id: SessionId) -> Result<Option<Arc<SessionRecord>>> {
     let first = match storage.sessions.read(id, ReadEvents::first(1)).await {
         Err(error) if *error.kind() == ErrorKind::Corrupt => return Ok(None),
         first => first?.events.pop(),
     };
-    let Some(mut session) = first.and_then(|event| Session::begin(id, &event).ok()) else {
+    let Some(mut session) = first.and_then(|event| SessionRecord::begin(id, &event).ok()) else {
         return Ok(None);
     };
     session.head = last(storage, id).await?;
@@ -169,8 +162,7 @@ async fn last_from_the_first(storage: &Storage, id: SessionId) -> Result<Seq> {
 /// New session, and the events that are to be added next.
 struct Saved<'a> {
     storage: &'a Storage,
-    effects: &'a Effects,
-    session: Arc<Session>,
+    session: Arc<SessionRecord>,
     /// Sequence number up to which the history of the damaged session was cleared.
     visible_from: Seq,
     ready: Vec<NewEvent>,
@@ -257,8 +249,12 @@ impl Saved<'_> {
         for name in &event.blobs {
             let (owner, _) = self.lineage.locate(self.from, event.seq);
             let put = async {
-                let read = self.storage.sessions.read_blob(ReadBlob::new(owner, *name)).await?;
-                self.storage.sessions.put_blob(PutBlob::new(self.session.id, read.blob, read.content)).await
+                let read = self.storage.sessions.blobs().read(ReadBlob::new(owner, *name)).await?;
+                self.storage
+                    .sessions
+                    .blobs()
+                    .put(PutBlob::new(self.session.id, read.blob, read.content))
+                    .await
             };
             match put.await {
                 Ok(()) => kept.push(*name),
@@ -308,7 +304,7 @@ impl Saved<'_> {
         Ok(())
     }
 
-    async fn finish(mut self) -> Result<Arc<Session>> {
+    async fn finish(mut self) -> Result<Arc<SessionRecord>> {
         for (written, actor) in std::mem::take(&mut self.documents).into_values() {
             let mut rewritten = DocumentWritten::after(None, written.name, written.text);
             (rewritten.format, rewritten.limit) = (written.format, written.limit);
@@ -326,9 +322,8 @@ impl Saved<'_> {
             return Ok(());
         }
         let now = &self.session;
-        let commit =
-            Commit::seal(self.effects, now.id, now.head).with_precondition(Precondition::Matches(now.head));
-        let commit = commit.with_trigger(Trigger::ImportEvents(events));
+        let import = Trigger::ImportEvents(events);
+        let commit = self.storage.sessions.seal_unchanged(now.id, now.head).with_trigger(import);
         self.session = self.storage.sessions.commit_with_retry(commit).await?.session;
         Ok(())
     }

@@ -9,13 +9,13 @@ use futures::TryStreamExt;
 use futures::stream::{BoxStream, StreamExt};
 
 use agent_core::event::Event;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::own_events;
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStore};
 
 /// Loads the record of a session to export.
-pub(crate) async fn exported<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Arc<Session>> {
+pub(crate) async fn exported(store: &dyn SessionStore, id: SessionId) -> Result<Arc<SessionRecord>> {
     let session = store.load(id).await?;
     if session.status.state == SessionState::Deleted {
         return Err(Error::new(
@@ -37,8 +37,8 @@ pub(crate) async fn exported<S: SessionStore + ?Sized>(store: &S, id: SessionId)
 }
 
 /// Returns events of a log as they are exported: without what an import noted on them.
-pub(crate) fn exported_events<S: SessionStore + ?Sized>(
-    store: &S,
+pub(crate) fn exported_events(
+    store: &dyn SessionStore,
     id: SessionId,
     after: Seq,
     until: Seq,
@@ -63,11 +63,7 @@ const EIO: i32 = 5;
 
 /// Returns the error of a read of a session that is exported. What is missing in a session that was deleted meanwhile was
 /// purged, and is not damaged.
-pub(crate) async fn unless_deleted<S: SessionStore + ?Sized>(
-    store: &S,
-    id: SessionId,
-    error: Error,
-) -> Error {
+pub(crate) async fn unless_deleted(store: &dyn SessionStore, id: SessionId, error: Error) -> Error {
     if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) {
         return error;
     }
@@ -79,8 +75,8 @@ pub(crate) async fn unless_deleted<S: SessionStore + ?Sized>(
 
 /// Returns the pieces of an exported session, with [`purged`] in place of the error for what is missing in a session that was
 /// deleted meanwhile.
-pub(crate) fn watched<'a, S: SessionStore + ?Sized>(
-    store: &'a S,
+pub(crate) fn watched<'a>(
+    store: &'a dyn SessionStore,
     id: SessionId,
     pieces: BoxStream<'a, Result<Bytes>>,
 ) -> BoxStream<'a, Result<Bytes>> {
@@ -102,7 +98,7 @@ pub(crate) fn purged(id: SessionId) -> Error {
 }
 
 /// Checks that the last event that was read is the one that the record names.
-pub(crate) fn check_head(session: &Session, last: Option<Seq>) -> Result<()> {
+pub(crate) fn check_head(session: &SessionRecord, last: Option<Seq>) -> Result<()> {
     if last == Some(session.head) {
         return Ok(());
     }
@@ -124,16 +120,29 @@ pub(crate) struct SharedLog {
 }
 
 impl SharedLog {
-    /// Returns the event up to which the log is read first. At least its first event is.
-    pub(crate) fn first_end(&self) -> Seq {
-        self.until.max(self.base.next())
-    }
-
-    /// Checks that the log was read up to the last shared event and to the end of its commit. `last` is the last event.
-    pub(crate) fn check(&self, heir: SessionId, last: (Seq, u32, u32)) -> Result<()> {
-        let (seq, n, of) = last;
-        if seq >= self.until && n == of {
-            return Ok(());
+    /// Passes the shared events to `take`, in order, and the rest of the last one's commit. Returns the last event, or `None`
+    /// if there is none: a deleted session that shares no event may have no events left.
+    ///
+    /// # Errors
+    ///
+    /// `Deleted` if the events end within a commit.
+    pub(crate) async fn read(
+        &self,
+        store: &dyn SessionStore,
+        heir: SessionId,
+        mut take: impl FnMut(Event) + Send,
+    ) -> Result<Option<Seq>> {
+        // The first event is in an export even if it is not shared.
+        let until = self.until.max(self.base.next());
+        let Some(mut last) = each_event(store, self.id, (self.base, until), &mut take).await? else {
+            return Ok(None);
+        };
+        let end = Seq::new(last.seq.get() + u64::from(last.of - last.n));
+        if last.seq < end {
+            last = each_event(store, self.id, (last.seq, end), &mut take).await?.unwrap_or(last);
+        }
+        if last.seq >= self.until && last.n == last.of {
+            return Ok(Some(end));
         }
         Err(Error::new(
             ErrorKind::Deleted,
@@ -146,12 +155,33 @@ impl SharedLog {
     }
 }
 
+/// Place of an event in its log and in its commit.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) seq: Seq,
+    n: u32,
+    of: u32,
+}
+
+/// Passes the events of a session's own log in a range (after the first, up to the second) to `take`. Returns the place of
+/// the last.
+pub(crate) async fn each_event(
+    store: &dyn SessionStore,
+    id: SessionId,
+    (after, until): (Seq, Seq),
+    mut take: impl FnMut(Event) + Send,
+) -> Result<Option<Place>> {
+    let (mut events, mut last) = (exported_events(store, id, after, until), None);
+    while let Some(event) = events.try_next().await? {
+        last = Some(Place { seq: event.seq, n: event.n, of: event.of });
+        take(event);
+    }
+    Ok(last)
+}
+
 /// Returns the logs that a session shares with its ancestors, parents first.
-pub(crate) async fn shared_logs<S: SessionStore + ?Sized>(
-    store: &S,
-    session: &Session,
-) -> Result<Vec<SharedLog>> {
-    let mut found: HashMap<SessionId, (Arc<Session>, Seq)> = HashMap::new();
+pub(crate) async fn shared_logs(store: &dyn SessionStore, session: &SessionRecord) -> Result<Vec<SharedLog>> {
+    let mut found: HashMap<SessionId, (Arc<SessionRecord>, Seq)> = HashMap::new();
     let mut wanted = shared_by(session);
     while let Some((id, until)) = wanted.pop() {
         match found.entry(id) {
@@ -168,7 +198,7 @@ pub(crate) async fn shared_logs<S: SessionStore + ?Sized>(
     }
     let mut found: Vec<_> = found.into_values().collect();
     found.sort_by_key(|(record, _)| (record.depth, record.id));
-    let log = |(record, until): (Arc<Session>, Seq)| SharedLog {
+    let log = |(record, until): (Arc<SessionRecord>, Seq)| SharedLog {
         id: record.id,
         base: record.lineage.base(),
         until,
@@ -176,13 +206,8 @@ pub(crate) async fn shared_logs<S: SessionStore + ?Sized>(
     Ok(found.into_iter().map(log).collect())
 }
 
-/// Returns the last event of the commit of an event.
-pub(crate) fn commit_end(seq: Seq, n: u32, of: u32) -> Seq {
-    Seq::new(seq.get() + u64::from(of - n))
-}
-
 /// Returns the ids of the ancestors of a session, each with its last shared event.
-fn shared_by(session: &Session) -> Vec<(SessionId, Seq)> {
+fn shared_by(session: &SessionRecord) -> Vec<(SessionId, Seq)> {
     let segments = session.lineage.segments.iter().map(|segment| (segment.session, segment.until));
     segments.chain(session.origin.parent().map(|parent| (parent, Seq::ZERO))).collect()
 }

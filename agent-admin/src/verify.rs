@@ -10,7 +10,7 @@ use crate::blobs;
 use crate::source::is_read_error;
 use crate::walk::{Step, Walk};
 use agent_core::event::Event;
-use agent_core::session::{Session, SessionSummary};
+use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::state::SessionState;
 use agent_core::store::{
     BindingQuery, Damaged, HiddenSession, PAGE_MAX, Pending, ReadBlob, ReadEvents, SessionQuery,
@@ -39,7 +39,7 @@ pub struct Verification {
     pub bindings: u64,
     /// Findings, in the order in which they were found.
     pub findings: Vec<Finding>,
-    /// Work that the store has put off, until [`SessionStore::maintain`](agent_core::SessionStore::maintain): no finding,
+    /// Work that the store has put off, until [`Maintenance::maintain`](agent_core::store::Maintenance::maintain): no finding,
     /// since nothing is damaged.
     pub pending: Vec<Pending>,
     /// Objects of other programs among those of the store, as hidden files of a file manager in a bucket: no finding, since
@@ -107,7 +107,7 @@ pub enum FindingKind {
     Damaged,
     /// Nothing is damaged: the object has a format that this version does not read. Use the version that wrote it.
     Unsupported,
-    /// Derived data differs from the log. [`SessionStore::rebuild`](agent_core::SessionStore::rebuild) recomputes it.
+    /// Derived data differs from the log. [`Maintenance::rebuild`](agent_core::store::Maintenance::rebuild) recomputes it.
     Differs,
     /// The object refers to an object that does not exist: a session to its workspace, a device to a workspace. A session
     /// of the workspace `default` may be there before it, since that is made when it is first asked for.
@@ -143,7 +143,7 @@ impl FindingKind {
 /// The function reads every record, configuration, event and blob that an event names, so that each checksum of the store
 /// is checked. Blobs that no event names are no finding: `WorkspaceManager::gc` removes them. It compares
 /// every session's record and its entry in the list with the fold of its log, and checks that every referenced object
-/// exists. The store also [checks](agent_core::SessionStore::check) its own structures, and names the work that it has put
+/// exists. The store also [checks](agent_core::store::Maintenance::check) its own structures, and names the work that it has put
 /// off. Other processes may write
 /// meanwhile: their changes are not findings. `progress` is called with the result so far: after each object, and within
 /// a session after every 1,000 events and after each blob.
@@ -185,7 +185,7 @@ impl FindingKind {
 #[instrument(name = "verify", skip_all)]
 pub async fn verify(storage: &Storage, progress: impl FnMut(&Verification) + Send) -> Result<Verification> {
     let mut verifier = Verifier::new(storage, progress);
-    let own = storage.sessions.check().await;
+    let own = storage.sessions.maintenance().check().await;
     verifier.structures(own.map(Some)).await?;
     verifier.data().await?;
     Ok(verifier.so_far)
@@ -281,7 +281,7 @@ impl<'a, P: FnMut(&Verification) + Send> Verifier<'a, P> {
         if let Some(found) = self.readable_list("the internal structures of the store", checked)? {
             self.so_far.damaged(&found);
         }
-        let pending = self.storage.sessions.pending().await;
+        let pending = self.storage.sessions.maintenance().pending().await;
         let pending = self.readable_list("the pending work of the store", pending.map(Some))?;
         self.so_far.pending = pending.unwrap_or_default();
         Ok(())
@@ -382,7 +382,7 @@ impl<'a, P: FnMut(&Verification) + Send> Verifier<'a, P> {
     }
 
     /// Reads a session's whole log and folds it.
-    async fn log(&mut self, name: &str, record: &Session) -> Result<()> {
+    async fn log(&mut self, name: &str, record: &SessionRecord) -> Result<()> {
         let mut walk = Walk::own(&*self.storage.sessions, record.id, record.lineage.base(), record.head);
         let (mut folded, mut whole, mut blobs) = (None, true, BTreeMap::new());
         let mut own = 0_u64;
@@ -457,7 +457,7 @@ impl<'a, P: FnMut(&Verification) + Send> Verifier<'a, P> {
     }
 
     /// Checks that the remaining log of a deleted session is intact.
-    async fn what_is_left(&mut self, name: &str, record: &Session) -> Result<()> {
+    async fn what_is_left(&mut self, name: &str, record: &SessionRecord) -> Result<()> {
         let mut next = Some(ReadEvents::first(PAGE_MAX).with_after(record.lineage.base()));
         let mut blobs = BTreeMap::new();
         while let Some(read) = next {
@@ -603,9 +603,9 @@ fn is_gone(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Deleted | ErrorKind::NotFound)
 }
 
-fn fold(folded: &mut Option<Session>, id: SessionId, event: &Event) -> Result<()> {
+fn fold(folded: &mut Option<SessionRecord>, id: SessionId, event: &Event) -> Result<()> {
     match folded {
-        None => Session::begin(id, event).map(|session| *folded = Some(session)),
+        None => SessionRecord::begin(id, event).map(|session| *folded = Some(session)),
         Some(session) => session.apply(event),
     }
 }
@@ -628,7 +628,7 @@ fn note_blobs(named: &mut NamedBlobs, event: &Event) {
 
 /// Reads a blob to its end, which checks its hash; returns the number of its bytes.
 async fn read_whole(storage: &Storage, id: SessionId, name: BlobName) -> Result<u64> {
-    let mut read = storage.sessions.read_blob(ReadBlob::new(id, name)).await?;
+    let mut read = storage.sessions.blobs().read(ReadBlob::new(id, name)).await?;
     while read.content.try_next().await?.is_some() {}
     Ok(read.blob.bytes)
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::gap::LostRange;
 use agent_core::event::Event;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{Damaged, EventPage, ReadEvents};
 use agent_core::{ErrorKind, Result, Seq, SessionId, SessionStore, SessionStoreExt};
 
@@ -23,7 +23,7 @@ pub(super) struct Walk<'a> {
     store: &'a dyn SessionStore,
     id: SessionId,
     /// Record of the session, for an iteration that includes its ancestors.
-    history: Option<&'a Session>,
+    history: Option<&'a SessionRecord>,
     /// Sequence number up to which all events were read, or are in a gap.
     after: Seq,
     end: Seq,
@@ -38,7 +38,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Creates an iteration over a session's whole history.
-    pub(super) fn history(store: &'a dyn SessionStore, session: &'a Session) -> Self {
+    pub(super) fn history(store: &'a dyn SessionStore, session: &'a SessionRecord) -> Self {
         Self { history: Some(session), ..Self::own(store, session.id, Seq::ZERO, session.head) }
     }
 

@@ -199,7 +199,7 @@ impl Chat {
         let waiting = match (&now.lease, now.inputs_open) {
             (Some(lease), _) => {
                 let lease_status =
-                    self.place.agent.storage().sessions.lease_status(now.id, lease.epoch).await;
+                    self.place.agent.storage().sessions.leases().status(now.id, lease.epoch).await;
                 if lease_status.is_ok_and(|lease_status| lease_status.holder_proven_dead) {
                     "The last answer was interrupted when its program ended. It is repeated with your next message, or now with /run."
                         .to_owned()

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use agent_core::event::{Event, EventPayload, EventType, FullOutput, Media, MediaSource, Part};
 use agent_core::model::Artifact;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{BlobContent, BlobInfo, BlobStream, EventPage, PutBlob, ReadBlob, ReadEvents};
 use agent_core::text::quoted;
 use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt};
@@ -186,7 +186,7 @@ fn of_artifact(artifact: &Artifact) -> Option<(Content, Part)> {
 #[derive(Clone, Copy)]
 pub(crate) struct SessionFiles<'a> {
     pub(crate) sessions: &'a dyn SessionStore,
-    pub(crate) session: &'a Session,
+    pub(crate) session: &'a SessionRecord,
 }
 
 impl SessionFiles<'_> {
@@ -237,7 +237,7 @@ impl SessionFiles<'_> {
     async fn check(self, file: &mut StoredFile) -> agent_core::Result<()> {
         let Content::Blob(info) = &file.content else { return Ok(()) };
         let (owner, _) = self.session.lineage.locate(self.session.id, file.seq);
-        let opened = self.sessions.read_blob(ReadBlob::new(owner, info.name).with_range(0..0)).await;
+        let opened = self.sessions.blobs().read(ReadBlob::new(owner, info.name).with_range(0..0)).await;
         file.state = match opened.map_err(|error| (error.kind().clone(), error)) {
             Ok(_) => State::Stored,
             Err((ErrorKind::NotFound, _)) => State::Lost,
@@ -281,7 +281,7 @@ impl SessionFiles<'_> {
             next = page.next;
         }
         for owner in &owners {
-            let put = sessions.put_blob(PutBlob::new(*owner, copy.info, copy.open())).await;
+            let put = sessions.blobs().put(PutBlob::new(*owner, copy.info, copy.open())).await;
             put.map_err(|error| copy.not_stored(error, "run the command again"))?;
         }
         Ok(owners)

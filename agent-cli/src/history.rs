@@ -3,7 +3,7 @@
 use agent_core::SessionStore;
 use agent_core::SessionStoreExt;
 use agent_core::event::EventType;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{EventPage, ReadEvents};
 
 /// Types of the events that `/history` shows.
@@ -24,7 +24,7 @@ const SHOWN: [EventType; 11] = [
 /// Reads the newest events of a session that are shown, oldest first: `count` of them, over as many pages as that takes.
 pub(crate) async fn newest_shown(
     sessions: &dyn SessionStore,
-    session: &Session,
+    session: &SessionRecord,
     count: usize,
 ) -> agent_core::Result<EventPage> {
     let mut shown = EventPage::default();

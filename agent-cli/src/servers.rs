@@ -101,8 +101,7 @@ impl Servers {
 
 #[cfg(feature = "mcp")]
 fn context(agent: &AgentRuntime, chat: &Conversation) -> SessionContext {
-    let (effects, storage) = (agent.effects().clone(), agent.storage().clone());
-    SessionContext::new(chat.record(), effects.new_run_id(), storage, effects)
+    SessionContext::new(chat.record(), agent.effects().new_run_id(), agent.storage().clone())
 }
 
 #[cfg(not(feature = "mcp"))]

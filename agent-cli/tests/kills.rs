@@ -235,11 +235,11 @@ async fn writer() {
     let (folder, rest) = job.split_once('|').unwrap();
     let (session, round) = rest.split_once('|').unwrap();
     let session: SessionId = session.parse().unwrap();
-    let (storage, effects) = (storage(folder.as_ref()).await, Effects::default());
+    let storage = storage(folder.as_ref()).await;
     let mut seen = storage.sessions.load(session).await.unwrap().head;
     for n in 0u64.. {
         let events = (0..n % 5 + 1).map(|part| NewEvent::agent_message(format!("{round}.{n}.{part}")));
-        let done = storage.sessions.append(&effects, session, seen, events.collect()).await.unwrap();
+        let done = storage.sessions.append(session, seen, events.collect()).await.unwrap();
         seen = done.last;
         println!("acknowledged {n} {}", done.last);
     }
@@ -252,7 +252,7 @@ async fn fifty_kills_lose_nothing_acknowledged() {
         let (mut dice, effects) = (Dice::new(), Effects::default());
         let sessions = storage(folder.path()).await.sessions;
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        let session = sessions.create(&effects, new).await.unwrap();
+        let session = sessions.create(new).await.unwrap();
         let (mut head, mut acknowledged) = (session.head, 0);
         for round in 0..50 {
             let mut command = Command::new(std::env::current_exe().unwrap());
@@ -332,7 +332,7 @@ async fn twenty_paused_writers_are_fenced() {
         let (mut dice, effects) = (Dice::new(), Effects::default());
         let sessions = impatient(folder.path()).await.sessions;
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        let id = sessions.create(&effects, new).await.unwrap().id;
+        let id = sessions.create(new).await.unwrap().id;
         let (mut asleep, mut locked) = (0, 0);
         for _ in 0..20 {
             let mut command = Command::new(std::env::current_exe().unwrap());

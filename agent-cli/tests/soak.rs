@@ -41,8 +41,8 @@ fn note(text: &str) -> NewEvent {
 }
 
 /// Adds one note, and returns whether it was acknowledged. The commit is repeated until its outcome is known.
-async fn write(storage: &Storage, effects: &Effects, id: SessionId, text: &str) -> Result<(), Error> {
-    storage.sessions.append(effects, id, Seq::ZERO, vec![note(text)]).await.map(drop)
+async fn write(storage: &Storage, id: SessionId, text: &str) -> Result<(), Error> {
+    storage.sessions.append(id, Seq::ZERO, vec![note(text)]).await.map(drop)
 }
 
 /// Writer in its own process, which the soak test starts. Records each acknowledged note before the next one. In the
@@ -62,7 +62,6 @@ async fn write_on(folder: PathBuf) {
         fs::read_to_string(folder.join("ids")).unwrap().lines().map(|line| line.parse().unwrap()).collect();
     let mut acks =
         OpenOptions::new().create(true).append(true).open(folder.join(format!("acks-{me}"))).unwrap();
-    let effects = Effects::default();
     let mut dice = Dice::new();
     let mut n = 0_u64;
     // The soak test may have been killed, and would then never stop the writer.
@@ -81,7 +80,7 @@ async fn write_on(folder: PathBuf) {
             let id = ids[usize::try_from(dice.below(ids.len() as u64)).unwrap()];
             n += 1;
             let text = format!("{me}-{n}{}", "x".repeat(usize::try_from(dice.below(2_000)).unwrap()));
-            match write(&store, &effects, id, &text).await {
+            match write(&store, id, &text).await {
                 // A single call, so that a kill leaves a whole line or none.
                 Ok(()) => drop(acks.write_all(format!("{id} {me}-{n}\n").as_bytes())),
                 Err(error) => {
@@ -260,14 +259,14 @@ async fn soak_loses_no_acknowledged_event() {
         let mut ids = Vec::new();
         for _ in 0..=SESSIONS {
             let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-            ids.push(own.sessions.create(&effects, new).await.unwrap().id);
+            ids.push(own.sessions.create(new).await.unwrap().id);
         }
         let victim = ids.pop().unwrap();
         // A document holds a whole session in memory, so it is taken from a session that does not grow.
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        let small = own.sessions.create(&effects, new).await.unwrap().id;
+        let small = own.sessions.create(new).await.unwrap().id;
         for n in 0..20 {
-            write(&own, &effects, small, &format!("small-{n}")).await.unwrap();
+            write(&own, small, &format!("small-{n}")).await.unwrap();
         }
         let text: String = ids.iter().map(|id| format!("{id}\n")).collect();
         fs::write(folder.path().join("ids"), text).unwrap();
@@ -311,7 +310,7 @@ async fn soak_loses_no_acknowledged_event() {
                 _ => {
                     let id = ids[usize::try_from(dice.below(ids.len() as u64)).unwrap()];
                     let text = format!("own-{}", mine.len());
-                    if write(&own, &effects, id, &text).await.is_ok() {
+                    if write(&own, id, &text).await.is_ok() {
                         mine.push(format!("{id} {text}"));
                     }
                     "write"
@@ -365,8 +364,7 @@ async fn soak_loses_no_acknowledged_event() {
         assert!(acked.len() as u64 > seconds(), "{kind}: hardly anything was written: {}", acked.len());
         // Every lock is free: each session can be written to.
         for id in &ids {
-            let written =
-                tokio::time::timeout(Duration::from_secs(60), write(&store, &effects, *id, "end")).await;
+            let written = tokio::time::timeout(Duration::from_secs(60), write(&store, *id, "end")).await;
             written.expect("a lock is held by nobody").unwrap();
         }
         store.close().await.unwrap();

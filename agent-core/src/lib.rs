@@ -11,23 +11,23 @@
 //!                               ├─ SessionStore     sessions: logs and records
 //!                               └─ BindingStore     device → workspace
 //!
-//! Session   events 1, 2, 3 … n ───fold──▶ record: state, open inputs, timers, lease, title …
+//! SessionRecord   events 1, 2, 3 … n ───fold──▶ record: state, open inputs, timers, lease, title …
 //! Commit    [events, triggers] ───plan──▶ events n + 1 … and the new record, stored in one atomic step
 //! ```
 //!
-//! - A session is a log of [events](event::Event), which never change. Its [record](session::Session) is the fold of
+//! - A session is a log of [events](event::Event), which never change. Its [record](session::SessionRecord) is the fold of
 //!   that log, bounded in size.
 //! - A [commit](commit::Commit) is the only write to a session. It is applied completely or not at all, and once,
 //!   however often it is sent. One pure function, [`plan`](plan()), decides what it does, so that every backend decides
 //!   alike.
 //! - A run holds a [lease](model::Lease). Its epoch fences the writes of earlier runs.
-//! - Backends implement three traits, [`WorkspaceStore`], [`SessionStore`] and [`BindingStore`]. Hosts use them through
-//!   a [`Storage`].
+//! - Backends implement three traits, [`WorkspaceStore`], [`SessionStore`] and [`BindingStore`]. A session store hands
+//!   out the [leases](store::LeaseStore) of its runs, its [blobs](store::BlobStore) and its
+//!   [maintenance](store::Maintenance). Hosts use them through a [`Storage`].
 //!
 //! # Example
 //!
 //! ```
-//! use agent_core::clock::Effects;
 //! use agent_core::event::NewEvent;
 //! use agent_core::session::NewSession;
 //! use agent_core::state::SessionState;
@@ -35,17 +35,17 @@
 //! use agent_core::{MemoryStore, SessionStoreExt, Storage, WorkspaceId};
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-//! let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
-//! let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-//! let session = storage.sessions.create(&effects, new).await?;
+//! let storage = Storage::from(MemoryStore::new());
+//! let new = NewSession::new(storage.effects().new_session_id(), WorkspaceId::DEFAULT);
+//! let session = storage.sessions.create(new).await?;
 //!
 //! let input = vec![NewEvent::user_message("What did we decide yesterday?")];
-//! let committed = storage.sessions.append(&effects, session.id, session.head, input).await?;
+//! let committed = storage.sessions.append(session.id, session.head, input).await?;
 //! assert_eq!(committed.session.status.state, SessionState::Queued);
 //!
 //! let page = storage.sessions.history(session.id, ReadEvents::last(50)).await?;
 //! assert_eq!(page.events.last().unwrap().seq, committed.last);
-//! let due = storage.sessions.list(SessionQuery::new().with_due(effects.now())).await?;
+//! let due = storage.sessions.list(SessionQuery::new().with_due(storage.effects().now())).await?;
 //! assert_eq!(due.items[0].id, session.id);
 //! storage.close().await?;
 //! # Ok(()) }
@@ -54,12 +54,12 @@
 //! # Features and runtime
 //!
 //! The crate has no features. Reading and writing a [`MemoryStore`] works on any executor. Methods that wait (retries
-//! in [`SessionStoreExt`], [`SessionStore::changed`]) need a tokio runtime with time enabled. The time and all ids come
+//! in [`SessionStoreExt`] and [`Sessions`], [`SessionStore::changed`]) need a tokio runtime with time enabled. The time and all ids come
 //! from [`Effects`](clock::Effects), which a test can replace.
 //!
 //! # Where to go next
 //!
-//! - [`SessionStoreExt`]: create, append, fork, compact, follow.
+//! - [`Sessions`]: create, append, trigger, fork, compact. [`SessionStoreExt`]: history, events, follow.
 //! - [`MemoryStore`]: the reference backend. The backends with files, SQLite and S3 are crates of their own.
 //! - [`plan`](plan()), [`Plan`] and [`OpenState`]: the parts of which a backend is made.
 //! - [`state::TABLE`]: the state machine of a session.
@@ -87,6 +87,7 @@ pub use store::ext::SessionStoreExt;
 pub use store::memory::MemoryStore;
 pub use store::open_state::OpenState;
 pub use store::session::SessionStore;
+pub use store::sessions::Sessions;
 pub use store::storage::{Backend, Storage};
 pub use store::workspace::{WorkspaceStore, WorkspaceStoreExt};
 

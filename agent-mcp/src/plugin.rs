@@ -86,7 +86,7 @@ fn place(session: SessionId, store: &Arc<dyn SessionStore>) -> Place {
 }
 
 fn documents(context: &SessionContext) -> Documents {
-    Documents::new(context.storage().sessions.clone(), context.effects().clone(), context.session.id)
+    Documents::new(context.storage().sessions.clone(), context.session.id)
 }
 
 /// Servers that [one session alone](Mcp::session_servers) has. Dropping it takes them away.
@@ -169,7 +169,7 @@ impl Mcp {
     ///
     /// Errors of the configuration and of the store. A server that fails has no tools; see [`status`](Self::status).
     pub async fn tools(&self, context: SessionContext) -> Result<Vec<McpTool>> {
-        let servers = self.inner.session(context.session.id, &context.storage().sessions);
+        let servers = self.inner.session(context.session.id, context.storage().sessions.store());
         if servers.state().links.is_empty() {
             self.inner.configure(&servers, &context).await?;
         }
@@ -197,7 +197,7 @@ impl Mcp {
         if !name.contains(SEPARATOR) {
             return Ok(None);
         }
-        let servers = self.inner.session(context.session.id, &context.storage().sessions);
+        let servers = self.inner.session(context.session.id, context.storage().sessions.store());
         self.inner.read_digests(&servers, &context).await;
         let offered = servers.state().offered.get(&name).cloned();
         let tool = match offered {
@@ -260,7 +260,7 @@ impl Mcp {
     ) -> Result<McpSessionServers> {
         servers.check_no_secrets()?;
         let added = Arc::new(servers);
-        let servers = self.inner.session(session, &agent.storage().sessions);
+        let servers = self.inner.session(session, agent.storage().sessions.store());
         let mut state = servers.state();
         state.added = Some(added.clone());
         state.run = None;
@@ -296,7 +296,7 @@ impl Inner {
     }
 
     fn known(&self, agent: &AgentRuntime, session: SessionId) -> Option<Arc<SessionServers>> {
-        self.sessions().get(&place(session, &agent.storage().sessions)).cloned()
+        self.sessions().get(&place(session, agent.storage().sessions.store())).cloned()
     }
 
     fn session(&self, session: SessionId, store: &Arc<dyn SessionStore>) -> Arc<SessionServers> {
@@ -407,7 +407,7 @@ impl Inner {
 
     /// Returns the tools of a session for the next step of a run.
     async fn offer(self: &Arc<Self>, context: &SessionContext) -> Result<Tools> {
-        let servers = self.session(context.session.id, &context.storage().sessions);
+        let servers = self.session(context.session.id, context.storage().sessions.store());
         let is_new_run = servers.state().run != Some(context.run);
         if is_new_run {
             self.read_digests(&servers, context).await;

@@ -1,10 +1,9 @@
 //! Conversations of rig's agents in the stores of this project.
 
-use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::{EventPayload, EventType, Message as StoredMessage, NewEvent};
 use agent_core::json::{RawFields, RawJson};
-use agent_core::session::{ConversationKey, NewSession, Session};
+use agent_core::session::{ConversationKey, NewSession, SessionRecord};
 use agent_core::state::SessionState;
 use agent_core::{Error, ErrorKind, Result, SessionStoreExt, Storage, WorkspaceId};
 use agent_runtime::WorkspaceManager;
@@ -65,14 +64,13 @@ const ATTEMPTS: u32 = 16;
 #[derive(Clone, Debug)]
 pub struct RigMemory {
     storage: Storage,
-    effects: Effects,
     workspace: WorkspaceId,
 }
 
 impl RigMemory {
-    /// Creates a memory in the default workspace of a store.
+    /// Creates a memory in the default workspace of a store, with the times and ids of its effects.
     pub fn new(storage: impl Into<Storage>) -> Self {
-        Self { storage: storage.into(), effects: Effects::default(), workspace: WorkspaceId::DEFAULT }
+        Self { storage: storage.into(), workspace: WorkspaceId::DEFAULT }
     }
 
     /// Sets the workspace of the conversations, which must exist.
@@ -82,19 +80,12 @@ impl RigMemory {
         self
     }
 
-    /// Sets the source of times and ids; the default is the system's.
-    #[must_use]
-    pub fn with_effects(mut self, effects: Effects) -> Self {
-        self.effects = effects;
-        self
-    }
-
     /// Returns the session of a conversation, or the session to create for it. Reads one record for each session that was
     /// deleted before.
     async fn find(
         &self,
         conversation: &ConversationId,
-    ) -> Result<std::result::Result<Arc<Session>, NewSession>> {
+    ) -> Result<std::result::Result<Arc<SessionRecord>, NewSession>> {
         let key: ConversationKey = conversation.as_str().parse()?;
         let mut generation = 0;
         loop {
@@ -128,10 +119,10 @@ impl RigMemory {
         let sessions = &self.storage.sessions;
         for _ in 0..ATTEMPTS {
             let commit = match self.find(conversation).await? {
-                Ok(session) => Commit::seal(&self.effects, session.id, session.head),
+                Ok(session) => sessions.seal(session.id, session.head),
                 Err(new) => {
                     self.need_workspace().await?;
-                    Commit::create(&self.effects, new)
+                    Commit::create(sessions.effects(), new)
                 }
             };
             match sessions
@@ -151,7 +142,7 @@ impl RigMemory {
     }
 
     async fn need_workspace(&self) -> Result<()> {
-        let workspaces = WorkspaceManager::new(self.storage.clone(), self.effects.clone());
+        let workspaces = WorkspaceManager::new(self.storage.clone());
         match self.workspace {
             WorkspaceId::DEFAULT => workspaces.default_workspace().await.map(drop),
             other => workspaces.load(other).await.map(drop),
@@ -160,7 +151,7 @@ impl RigMemory {
 
     async fn clear_all(&self, conversation: &ConversationId) -> Result<()> {
         match self.find(conversation).await? {
-            Ok(session) => self.storage.sessions.clear(&self.effects, session.id).await.map(drop),
+            Ok(session) => self.storage.sessions.clear(session.id).await.map(drop),
             Err(_) => Ok(()),
         }
     }

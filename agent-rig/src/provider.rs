@@ -4,6 +4,7 @@ use std::fmt;
 
 use agent_core::event::ModelOrigin;
 use agent_core::model::Cost;
+use agent_core::setters;
 use agent_core::{Error, Result, async_trait};
 use agent_runtime::context::ModelMessage;
 use agent_runtime::{
@@ -165,50 +166,36 @@ impl RigProvider {
         }
     }
 
-    /// Sets the name by which the configuration chooses the provider: 1 to 256 bytes; the default is rig's name of the
-    /// provider.
-    ///
-    /// Needed if an agent has two models of one provider.
-    #[must_use]
-    pub fn with_name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
+    setters! {
+        /// Sets the name by which the configuration chooses the provider: 1 to 256 bytes; the default is rig's name of the
+        /// provider.
+        ///
+        /// Needed if an agent has two models of one provider.
+        pub fn with_name(name: impl Into<String>) => name = name.into();
 
-    /// Sets the name that the log gives to the account; the default is none.
-    ///
-    /// Providers bind signed reasoning to an account. If keys of different accounts are used, each needs its name.
-    #[must_use]
-    pub fn with_account(mut self, account: impl Into<String>) -> Self {
-        self.account = Some(account.into());
-        self
-    }
+        /// Sets the name that the log gives to the account; the default is none.
+        ///
+        /// Providers bind signed reasoning to an account. If keys of different accounts are used, each needs its name.
+        pub fn with_account(account: impl Into<String>) => account = Some(account.into());
 
-    /// Sets whether Anthropic is asked to keep the prompt in its cache for five minutes; the default is true. The other
-    /// providers cache without being asked.
-    ///
-    /// A request begins with the bytes of the one before. Anthropic charges less for what it finds in its cache, and more for
-    /// what it writes there ([prices](https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching)). So for single
-    /// questions without a conversation, set it to false.
-    ///
-    /// ```
-    /// use agent_rig::RigProvider;
-    ///
-    /// # fn main() -> agent_core::Result<()> {
-    /// let model = RigProvider::connect("anthropic/claude-opus-5-5", "the key")?.with_prompt_cache(false);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn with_prompt_cache(mut self, caches: bool) -> Self {
-        self.caches = caches;
-        self
-    }
+        /// Sets whether Anthropic is asked to keep the prompt in its cache for five minutes; the default is true. The other
+        /// providers cache without being asked.
+        ///
+        /// A request begins with the bytes of the one before. Anthropic charges less for what it finds in its cache, and more for
+        /// what it writes there ([prices](https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching)). So for single
+        /// questions without a conversation, set it to false.
+        ///
+        /// ```
+        /// use agent_rig::RigProvider;
+        ///
+        /// # fn main() -> agent_core::Result<()> {
+        /// let model = RigProvider::connect("anthropic/claude-opus-5-5", "the key")?.with_prompt_cache(false);
+        /// # Ok(()) }
+        /// ```
+        pub fn with_prompt_cache(caches: bool) => caches = caches;
 
-    /// Sets what the model takes, in place of what rig's catalog says.
-    #[must_use]
-    pub fn with_capabilities(mut self, capabilities: ModelCapabilities) -> Self {
-        self.capabilities = capabilities;
-        self
+        /// Sets what the model takes, in place of what rig's catalog says.
+        pub fn with_capabilities(capabilities: ModelCapabilities) => capabilities = capabilities;
     }
 
     /// Returns whether the text of a request has more tokens than rig's catalog gives the model.

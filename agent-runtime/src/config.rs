@@ -10,6 +10,7 @@ use crate::model::options::{Effort, ToolChoice};
 use agent_core::commit::LeaseRequest;
 use agent_core::json::RawJson;
 use agent_core::model::ToolPayloads;
+use agent_core::setters;
 use agent_core::text::check_text;
 use agent_core::{Error, Result, Timestamp};
 
@@ -116,7 +117,7 @@ pub struct Config {
     /// True if the model is offered the tool `read_output`, by which it reads the rest of an output of which it was given
     /// the beginning and the end; default true.
     ///
-    /// It is offered beside other tools, in a store with [blobs](agent_core::SessionStore::put_blob). A shortened output
+    /// It is offered beside other tools, in a store with [blobs](agent_core::store::BlobStore::put). A shortened output
     /// names it at the cut. A plugin's tool of that name takes its place.
     pub read_outputs: bool,
     /// True if a session keeps the configuration with which it was created; default false.
@@ -305,146 +306,68 @@ impl Config {
         Self::default()
     }
 
-    /// Sets the name of the active provider; the default is the only provider.
-    #[must_use]
-    pub fn with_provider(mut self, name: impl Into<String>) -> Self {
-        self.provider = Some(name.into());
-        self
-    }
+    setters! {
+        /// Sets the name of the active provider; the default is the only provider.
+        pub fn with_provider(name: impl Into<String>) => provider = Some(name.into());
 
-    /// Sets the name of this process as a lease holder: 1 to 256 bytes; the default is `process` and the process id.
-    #[must_use]
-    pub fn with_holder(mut self, holder: impl Into<String>) -> Self {
-        self.holder = holder.into();
-        self
-    }
+        /// Sets the name of this process as a lease holder: 1 to 256 bytes; the default is `process` and the process id.
+        pub fn with_holder(holder: impl Into<String>) => holder = holder.into();
 
-    /// Sets the name of the agent in tracing spans: 1 to 256 bytes; the default is no name.
-    #[must_use]
-    pub fn with_agent_name(mut self, name: impl Into<String>) -> Self {
-        self.agent_name = Some(name.into());
-        self
-    }
+        /// Sets the name of the agent in tracing spans: 1 to 256 bytes; the default is no name.
+        pub fn with_agent_name(name: impl Into<String>) => agent_name = Some(name.into());
 
-    /// Sets the system prompt of sessions that have none of their own; the default is no prompt.
-    #[must_use]
-    pub fn with_system_prompt(mut self, text: impl Into<String>) -> Self {
-        self.system_prompt = Some(text.into());
-        self
-    }
+        /// Sets the system prompt of sessions that have none of their own; the default is no prompt.
+        pub fn with_system_prompt(text: impl Into<String>) => system_prompt = Some(text.into());
 
-    /// Sets the choice of the model between text and tool calls; the default is [`ToolChoice::Auto`].
-    #[must_use]
-    pub fn with_tool_choice(mut self, choice: ToolChoice) -> Self {
-        self.tool_choice = choice;
-        self
-    }
+        /// Sets the choice of the model between text and tool calls; the default is [`ToolChoice::Auto`].
+        pub fn with_tool_choice(choice: ToolChoice) => tool_choice = choice;
 
-    /// Sets the JSON schema of the text of the model's answers, an object; the default is free text.
-    #[must_use]
-    pub fn with_output_schema(mut self, schema: RawJson) -> Self {
-        self.output_schema = Some(schema);
-        self
-    }
+        /// Sets the JSON schema of the text of the model's answers, an object; the default is free text.
+        pub fn with_output_schema(schema: RawJson) => output_schema = Some(schema);
 
-    /// Sets the effort that the model spends on reasoning; the default leaves it to the model.
-    #[must_use]
-    pub fn with_effort(mut self, effort: Effort) -> Self {
-        self.effort = Some(effort);
-        self
-    }
+        /// Sets the effort that the model spends on reasoning; the default leaves it to the model.
+        pub fn with_effort(effort: Effort) => effort = Some(effort);
 
-    /// Sets the maximum number of model calls in one run; the default is 50.
-    #[must_use]
-    pub fn with_max_turns(mut self, turns: u32) -> Self {
-        self.limits.turns = turns;
-        self
-    }
+        /// Sets the maximum number of model calls in one run; the default is 50.
+        pub fn with_max_turns(turns: u32) => limits.turns = turns;
 
-    /// Sets the maximum number of tool calls in one run; the default is 200.
-    #[must_use]
-    pub fn with_max_tool_calls(mut self, calls: u32) -> Self {
-        self.limits.tool_calls = calls;
-        self
-    }
+        /// Sets the maximum number of tool calls in one run; the default is 200.
+        pub fn with_max_tool_calls(calls: u32) => limits.tool_calls = calls;
 
-    /// Sets the maximum bytes of text in one answer; the default is 1 MiB, at most 15 MiB.
-    #[must_use]
-    pub fn with_max_text_bytes(mut self, bytes: usize) -> Self {
-        self.limits.text_bytes = bytes;
-        self
-    }
+        /// Sets the maximum bytes of text in one answer; the default is 1 MiB, at most 15 MiB.
+        pub fn with_max_text_bytes(bytes: usize) => limits.text_bytes = bytes;
 
-    /// Sets the maximum bytes of reasoning in one answer; the default is 1 MiB, at most 15 MiB.
-    #[must_use]
-    pub fn with_max_thinking_bytes(mut self, bytes: usize) -> Self {
-        self.limits.thinking_bytes = bytes;
-        self
-    }
+        /// Sets the maximum bytes of reasoning in one answer; the default is 1 MiB, at most 15 MiB.
+        pub fn with_max_thinking_bytes(bytes: usize) => limits.thinking_bytes = bytes;
 
-    /// Sets the maximum bytes of the input of one tool call; the default is 1 MiB, at most 15 MiB.
-    #[must_use]
-    pub fn with_max_call_bytes(mut self, bytes: usize) -> Self {
-        self.limits.call_bytes = bytes;
-        self
-    }
+        /// Sets the maximum bytes of the input of one tool call; the default is 1 MiB, at most 15 MiB.
+        pub fn with_max_call_bytes(bytes: usize) => limits.call_bytes = bytes;
 
-    /// Sets the maximum bytes of one whole answer; the default is 4 MiB, at most 32 MiB.
-    #[must_use]
-    pub fn with_max_answer_bytes(mut self, bytes: usize) -> Self {
-        self.limits.answer_bytes = bytes;
-        self
-    }
+        /// Sets the maximum bytes of one whole answer; the default is 4 MiB, at most 32 MiB.
+        pub fn with_max_answer_bytes(bytes: usize) => limits.answer_bytes = bytes;
 
-    /// Sets the maximum number of tokens in the model's answer; the default is no limit.
-    #[must_use]
-    pub fn with_max_tokens(mut self, tokens: u32) -> Self {
-        self.limits.max_tokens = Some(tokens);
-        self
-    }
+        /// Sets the maximum number of tokens in the model's answer; the default is no limit.
+        pub fn with_max_tokens(tokens: u32) => limits.max_tokens = Some(tokens);
 
-    /// Sets the maximum duration of one tool call; the default is 2 minutes.
-    #[must_use]
-    pub fn with_tool_timeout(mut self, time: Duration) -> Self {
-        self.limits.tool_timeout = time;
-        self
-    }
+        /// Sets the maximum duration of one tool call; the default is 2 minutes.
+        pub fn with_tool_timeout(time: Duration) => limits.tool_timeout = time;
 
-    /// Sets the maximum time without output from the model; the default is 10 minutes.
-    #[must_use]
-    pub fn with_model_silence(mut self, time: Duration) -> Self {
-        self.limits.model_silence = time;
-        self
-    }
+        /// Sets the maximum time without output from the model; the default is 10 minutes.
+        pub fn with_model_silence(time: Duration) => limits.model_silence = time;
 
-    /// Sets the maximum number of times that one model call is repeated after a retryable fault; the default is 2.
-    #[must_use]
-    pub fn with_model_retries(mut self, retries: u32) -> Self {
-        self.limits.model_retries = retries;
-        self
-    }
+        /// Sets the maximum number of times that one model call is repeated after a retryable fault; the default is 2.
+        pub fn with_model_retries(retries: u32) => limits.model_retries = retries;
 
-    /// Sets the limits on the history that the model receives; the default is [`ContextLimits::default`].
-    #[must_use]
-    pub fn with_context_limits(mut self, limits: ContextLimits) -> Self {
-        self.limits.context = limits;
-        self
-    }
+        /// Sets the limits on the history that the model receives; the default is [`ContextLimits::default`].
+        pub fn with_context_limits(limits: ContextLimits) => limits.context = limits;
 
-    /// Sets the time to live of a lease without a heartbeat, 3 ms to 24 hours; the default is 30 seconds. A store may
-    /// [raise it](field@Self::lease_ttl).
-    #[must_use]
-    pub fn with_lease_ttl(mut self, ttl: Duration) -> Self {
-        self.lease_ttl = ttl;
-        self
-    }
+        /// Sets the time to live of a lease without a heartbeat, 3 ms to 24 hours; the default is 30 seconds. A store may
+        /// [raise it](field@Self::lease_ttl).
+        pub fn with_lease_ttl(ttl: Duration) => lease_ttl = ttl;
 
-    /// Sets the behavior if a turn cannot be stored; the default is [`OnStoreError::Fail`].
-    #[must_use]
-    #[doc(alias = "persistence")]
-    pub fn with_on_store_error(mut self, persistence: OnStoreError) -> Self {
-        self.on_store_error = persistence;
-        self
+        /// Sets the behavior if a turn cannot be stored; the default is [`OnStoreError::Fail`].
+        #[doc(alias = "persistence")]
+        pub fn with_on_store_error(persistence: OnStoreError) => on_store_error = persistence;
     }
 
     /// Sets the policy for a tool, which takes precedence over its plugin; the default is no policy.
@@ -456,72 +379,38 @@ impl Config {
         self
     }
 
-    /// Sets the maximum time that a question waits for its answer; the default is no limit.
-    #[must_use]
-    pub fn with_answer_timeout(mut self, time: Duration) -> Self {
-        self.limits.answer_timeout = Some(time);
-        self
-    }
+    setters! {
+        /// Sets the maximum time that a question waits for its answer; the default is no limit.
+        pub fn with_answer_timeout(time: Duration) => limits.answer_timeout = Some(time);
 
-    /// Sets whether a prompt to a suspended session resumes it; the default is false.
-    #[must_use]
-    pub fn with_resume_on_prompt(mut self, resume: bool) -> Self {
-        self.resume_on_prompt = resume;
-        self
-    }
+        /// Sets whether a prompt to a suspended session resumes it; the default is false.
+        pub fn with_resume_on_prompt(resume: bool) => resume_on_prompt = resume;
 
-    /// Sets the retry policy for runs on which no caller waits; the default is [`Retry::default`].
-    #[must_use]
-    pub fn with_retry(mut self, retry: Retry) -> Self {
-        self.retry = retry;
-        self
-    }
+        /// Sets the retry policy for runs on which no caller waits; the default is [`Retry::default`].
+        pub fn with_retry(retry: Retry) => retry = retry;
 
-    /// Sets whether runs and tool calls are recorded as spans in the session's log; the default is false.
-    #[must_use]
-    pub fn with_spans(mut self, spans: bool) -> Self {
-        self.spans = spans;
-        self
-    }
+        /// Sets whether runs and tool calls are recorded as spans in the session's log; the default is false.
+        pub fn with_spans(spans: bool) => spans = spans;
 
-    /// Sets whether the model's reasoning is stored; the default is true. Without it, later runs give answers as text and
-    /// calls, and nothing that a provider signed.
-    #[must_use]
-    pub fn with_store_thinking(mut self, keep: bool) -> Self {
-        self.store_thinking = keep;
-        self
-    }
+        /// Sets whether the model's reasoning is stored; the default is true. Without it, later runs give answers as text and
+        /// calls, and nothing that a provider signed.
+        pub fn with_store_thinking(keep: bool) => store_thinking = keep;
 
-    /// Sets whether the end of each run stores its usage, and its cost if the provider knows it; the default is false.
-    #[must_use]
-    pub fn with_record_usage(mut self, record: bool) -> Self {
-        self.record_usage = record;
-        self
-    }
+        /// Sets whether the end of each run stores its usage, and its cost if the provider knows it; the default is false.
+        pub fn with_record_usage(record: bool) => record_usage = record;
 
-    /// Sets the tool payloads that the logs of sessions keep, unless a session sets this itself; the default is
-    /// [`ToolPayloads::Store`]. Later runs give an answer whose payloads are omitted without what a provider signed.
-    #[must_use]
-    #[doc(alias = "keep")]
-    pub fn with_tool_payloads(mut self, keep: ToolPayloads) -> Self {
-        self.tool_payloads = keep;
-        self
-    }
+        /// Sets the tool payloads that the logs of sessions keep, unless a session sets this itself; the default is
+        /// [`ToolPayloads::Store`]. Later runs give an answer whose payloads are omitted without what a provider signed.
+        #[doc(alias = "keep")]
+        pub fn with_tool_payloads(keep: ToolPayloads) => tool_payloads = keep;
 
-    /// Sets whether the model is offered the tool `read_output`; the default is true.
-    ///
-    /// The tools are a part of what a model is given: a change costs the cache of its provider, and its signed reasoning.
-    #[must_use]
-    pub fn with_read_outputs(mut self, offer: bool) -> Self {
-        self.read_outputs = offer;
-        self
-    }
+        /// Sets whether the model is offered the tool `read_output`; the default is true.
+        ///
+        /// The tools are a part of what a model is given: a change costs the cache of its provider, and its signed reasoning.
+        pub fn with_read_outputs(offer: bool) => read_outputs = offer;
 
-    /// Sets whether a session keeps the configuration with which it was created; the default is false.
-    #[must_use]
-    pub fn with_freeze_config(mut self, freeze: bool) -> Self {
-        self.freeze_config = freeze;
-        self
+        /// Sets whether a session keeps the configuration with which it was created; the default is false.
+        pub fn with_freeze_config(freeze: bool) => freeze_config = freeze;
     }
 
     /// Returns everything that is wrong with the configuration.

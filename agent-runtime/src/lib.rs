@@ -69,9 +69,11 @@ pub use agent_workspace::{
     mounts, retention, secrets, state_payload, views,
 };
 pub use config::{Config, Limits, OnStoreError, Retry, ToolPolicy};
-pub use conversation::handle::{ActionAnswer, Conversation, SessionStats};
+pub use conversation::answer::ActionAnswer;
+pub use conversation::handle::Conversation;
 pub use conversation::messages::ConversationMessage;
 pub use conversation::open::{ConversationRun, WorkspaceHandle};
+pub use conversation::read::SessionStats;
 pub use model::event::{ModelCall, ModelEvent, ModelPart, PartContent, PartKind, StopReason, Usage};
 pub use model::fault::{FaultKind, ProviderFault};
 pub use model::offline::{EchoProvider, Gate, ScriptedProvider, Turn};

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::commit::{Commit, Committed};
 use agent_core::event::Event;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{EventPage, ReadEvents};
 use agent_core::{CommitId, Error, ErrorKind, Plan, Result, SessionId, SessionStore, WriteOutcome, plan};
 
@@ -21,7 +21,7 @@ use crate::failure::{brief, shown};
 #[derive(Debug)]
 enum Answer {
     Commit(CommitId, Result<Box<Committed>>),
-    Load(Result<Arc<Session>>),
+    Load(Result<Arc<SessionRecord>>),
     /// Read of the newest events.
     Read(Result<EventPage>),
 }
@@ -77,7 +77,12 @@ impl History {
     /// # Errors
     ///
     /// The errors of [`SessionStore::load`].
-    pub async fn load(&self, client: &str, store: &dyn SessionStore, id: SessionId) -> Result<Arc<Session>> {
+    pub async fn load(
+        &self,
+        client: &str,
+        store: &dyn SessionStore,
+        id: SessionId,
+    ) -> Result<Arc<SessionRecord>> {
         let asked = self.moment();
         let done = store.load(id).await;
         self.note(client, id, asked, Answer::Load(done.clone()));
@@ -135,14 +140,14 @@ struct Judge<'a> {
     commits: &'a BTreeMap<CommitId, Commit>,
     log: &'a [Event],
     /// Records after each commit, from the first on.
-    states: Vec<Arc<Session>>,
+    states: Vec<Arc<SessionRecord>>,
     ids: Vec<CommitId>,
 }
 
 impl<'a> Judge<'a> {
     /// Replays the log. Fails unless every commit in it is the result of `plan` on the log before it.
     fn new(commits: &'a BTreeMap<CommitId, Commit>, log: &'a [Event]) -> Result<Self, String> {
-        let (mut states, mut ids) = (Vec::<Arc<Session>>::new(), Vec::new());
+        let (mut states, mut ids) = (Vec::<Arc<SessionRecord>>::new(), Vec::new());
         for events in log.chunk_by(|a, b| a.commit == b.commit) {
             let Some(id) = events.first().map(|event| event.commit) else { continue };
             if ids.contains(&id) {
@@ -165,7 +170,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Returns the position of the commit that led to this record.
-    fn place_of(&self, seen: &Session) -> Result<Place, String> {
+    fn place_of(&self, seen: &SessionRecord) -> Result<Place, String> {
         let at = self.states.iter().position(|state| state.head == seen.head);
         let at = at.ok_or_else(|| format!("a record at event {} that is no commit's end", seen.head))?;
         if *self.states[at] == *seen {

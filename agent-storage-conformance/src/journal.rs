@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::commit::{Commit, Committed, Precondition, Step};
 use agent_core::model::Workspace;
-use agent_core::session::{Session, SessionSummary};
+use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::{
-    Binding, BindingQuery, Capabilities, ContentHash, Damaged, EventPage, LeaseStatus, Page, Pending, Purge,
-    Purged, ReadEvents, Rebuilt, SessionQuery, WorkspaceQuery,
+    Binding, BindingQuery, BlobStore, Capabilities, ContentHash, Damaged, EventPage, LeaseStatus, LeaseStore,
+    Maintenance, Page, Pending, Purge, Purged, ReadEvents, Rebuilt, SessionQuery, WorkspaceQuery,
 };
 use agent_core::{
     BindingStore, DeviceId, Epoch, Result, Revision, Seq, SessionId, SessionStore, Storage, TenantId,
@@ -190,7 +190,7 @@ impl SessionStore for Recorded {
         answer
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         self.call(format!("load session {}", short(id)), self.inner.sessions.load(id), |session| {
             format!("head {}, {}", session.head, session.status)
         })
@@ -227,76 +227,6 @@ impl SessionStore for Recorded {
         self.call(what, self.inner.sessions.purge(purge), |purged| format!("{} events", purged.events)).await
     }
 
-    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        let what = format!("heartbeat of session {} epoch {epoch}", short(id));
-        self.call(what, self.inner.sessions.heartbeat(id, epoch), ok).await
-    }
-
-    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
-        let what = format!("lease status of session {} epoch {epoch}", short(id));
-        self.call(what, self.inner.sessions.lease_status(id, epoch), |lease_status| {
-            format!("{lease_status:?}")
-        })
-        .await
-    }
-
-    async fn check(&self) -> Result<Vec<Damaged>> {
-        self.call("check the store".to_owned(), self.inner.sessions.check(), |found| format!("{found:?}"))
-            .await
-    }
-
-    async fn pending(&self) -> Result<Vec<Pending>> {
-        let pending = self.inner.sessions.pending();
-        self.call("look for pending work".to_owned(), pending, |found| format!("{found:?}")).await
-    }
-
-    async fn maintain(&self) -> Result<Vec<Pending>> {
-        let maintain = self.inner.sessions.maintain();
-        self.call("maintain the store".to_owned(), maintain, |done| format!("{done:?}")).await
-    }
-
-    async fn rebuild(&self) -> Result<Rebuilt> {
-        let sessions =
-            |done: &Rebuilt| format!("{} sessions, {} left out", done.sessions, done.damaged.len());
-        self.call("rebuild what is derived".to_owned(), self.inner.sessions.rebuild(), sessions).await
-    }
-
-    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
-        let what = format!("delete the damaged session {}", short(id));
-        let deleted = self.inner.sessions.delete_damaged(id, at, reason);
-        self.call(what, deleted, |session| format!("a tombstone at event {}", session.head)).await
-    }
-
-    async fn put_blob(&self, put: agent_core::store::PutBlob) -> Result<()> {
-        let what = format!("put blob {} of session {}", put.blob.name, short(put.session));
-        self.call(what, self.inner.sessions.put_blob(put), ok).await
-    }
-
-    async fn read_blob(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
-        let what = format!("read blob {} of session {}", read.name, short(read.session));
-        self.call(what, self.inner.sessions.read_blob(read), |read| format!("{} bytes", read.blob.bytes))
-            .await
-    }
-
-    async fn list_blobs(
-        &self,
-        query: agent_core::store::BlobQuery,
-    ) -> Result<Page<agent_core::store::BlobInfo>> {
-        let what = format!("list blobs of session {}", short(query.session));
-        self.call(what, self.inner.sessions.list_blobs(query), |page| {
-            page_of(page, |blob| blob.name.to_string())
-        })
-        .await
-    }
-
-    async fn sweep_blobs(
-        &self,
-        sweep: agent_core::store::SweepBlobs,
-    ) -> Result<agent_core::store::SweptBlobs> {
-        let what = format!("sweep blobs: {sweep:?}");
-        self.call(what, self.inner.sessions.sweep_blobs(sweep), |swept| format!("{swept:?}")).await
-    }
-
     fn capabilities(&self) -> Capabilities {
         self.inner.sessions.capabilities()
     }
@@ -308,6 +238,99 @@ impl SessionStore for Recorded {
 
     async fn close(&self) -> Result<()> {
         self.call("close the store".to_owned(), self.inner.sessions.close(), ok).await
+    }
+
+    fn leases(&self) -> &dyn LeaseStore {
+        self
+    }
+
+    fn blobs(&self) -> &dyn BlobStore {
+        self
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+#[async_trait]
+impl LeaseStore for Recorded {
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        let what = format!("heartbeat of session {} epoch {epoch}", short(id));
+        self.call(what, self.inner.sessions.leases().heartbeat(id, epoch), ok).await
+    }
+
+    async fn status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+        let what = format!("lease status of session {} epoch {epoch}", short(id));
+        self.call(what, self.inner.sessions.leases().status(id, epoch), |lease_status| {
+            format!("{lease_status:?}")
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl BlobStore for Recorded {
+    async fn put(&self, put: agent_core::store::PutBlob) -> Result<()> {
+        let what = format!("put blob {} of session {}", put.blob.name, short(put.session));
+        self.call(what, self.inner.sessions.blobs().put(put), ok).await
+    }
+
+    async fn read(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
+        let what = format!("read blob {} of session {}", read.name, short(read.session));
+        self.call(what, self.inner.sessions.blobs().read(read), |read| format!("{} bytes", read.blob.bytes))
+            .await
+    }
+
+    async fn list(&self, query: agent_core::store::BlobQuery) -> Result<Page<agent_core::store::BlobInfo>> {
+        let what = format!("list blobs of session {}", short(query.session));
+        self.call(what, self.inner.sessions.blobs().list(query), |page| {
+            page_of(page, |blob| blob.name.to_string())
+        })
+        .await
+    }
+
+    async fn sweep(&self, sweep: agent_core::store::SweepBlobs) -> Result<agent_core::store::SweptBlobs> {
+        let what = format!("sweep blobs: {sweep:?}");
+        self.call(what, self.inner.sessions.blobs().sweep(sweep), |swept| format!("{swept:?}")).await
+    }
+}
+
+#[async_trait]
+impl Maintenance for Recorded {
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        self.call("check the store".to_owned(), self.inner.sessions.maintenance().check(), |found| {
+            format!("{found:?}")
+        })
+        .await
+    }
+
+    async fn pending(&self) -> Result<Vec<Pending>> {
+        let pending = self.inner.sessions.maintenance().pending();
+        self.call("look for pending work".to_owned(), pending, |found| format!("{found:?}")).await
+    }
+
+    async fn maintain(&self) -> Result<Vec<Pending>> {
+        let maintain = self.inner.sessions.maintenance().maintain();
+        self.call("maintain the store".to_owned(), maintain, |done| format!("{done:?}")).await
+    }
+
+    async fn rebuild(&self) -> Result<Rebuilt> {
+        let sessions =
+            |done: &Rebuilt| format!("{} sessions, {} left out", done.sessions, done.damaged.len());
+        self.call("rebuild what is derived".to_owned(), self.inner.sessions.maintenance().rebuild(), sessions)
+            .await
+    }
+
+    async fn delete_damaged(
+        &self,
+        id: SessionId,
+        at: Timestamp,
+        reason: Reason,
+    ) -> Result<Arc<SessionRecord>> {
+        let what = format!("delete the damaged session {}", short(id));
+        let deleted = self.inner.sessions.maintenance().delete_damaged(id, at, reason);
+        self.call(what, deleted, |session| format!("a tombstone at event {}", session.head)).await
     }
 }
 

@@ -46,7 +46,7 @@
 //! # Runtime and next steps
 //!
 //! [`main`] starts a tokio runtime of its own; [`check`] runs one clause inside another test. The crate has no features.
-//! `docs/writing-a-backend` in the repository is a complete backend of under 420 lines that passes the suite.
+//! `docs/writing-a-backend` in the repository is a complete backend of under 410 lines that passes the suite.
 //! [`history`] checks the recorded calls of concurrent clients, also without the suite.
 
 mod claims;

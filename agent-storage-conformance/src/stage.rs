@@ -11,7 +11,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Committed, LeaseRequest, Precondition, Trigger};
 use agent_core::event::{Event, NewEvent};
 use agent_core::model::Workspace;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::store::{Consistency, ReadEvents};
 use agent_core::{Backend, DeviceId, RunId, Seq, SessionId, Storage, TenantId, Timestamp};
 use tokio::sync::Barrier;
@@ -142,7 +142,8 @@ impl Stage {
         let storage = self.factory.open(&self.site, tenant).await?;
         self.note(format_args!("{name} opened"));
         let (journal, claims) = (self.journal.clone(), self.claims.clone());
-        Ok(Recorded::new(storage, journal, claims, tenant.clone(), name).into())
+        let recorded = Recorded::new(storage, journal, claims, tenant.clone(), name);
+        Ok(Storage::from(recorded).with_effects(self.effects.clone()))
     }
 
     /// Checks that no commit was applied for which an error claimed that it was not.
@@ -240,18 +241,18 @@ impl Stage {
     }
 
     /// Creates and stores an idle session.
-    pub(crate) async fn new_session(&self, storage: &Storage) -> Checked<Arc<Session>> {
+    pub(crate) async fn new_session(&self, storage: &Storage) -> Checked<Arc<SessionRecord>> {
         let new = self.session(storage).await?;
         self.create(storage, new).await
     }
 
     /// Stores a session.
-    pub(crate) async fn create(&self, storage: &Storage, new: NewSession) -> Checked<Arc<Session>> {
+    pub(crate) async fn create(&self, storage: &Storage, new: NewSession) -> Checked<Arc<SessionRecord>> {
         Ok(storage.sessions.commit(Commit::create(&self.effects, new)).await?.session)
     }
 
     /// Returns a commit for a session, without steps.
-    pub(crate) fn seal(&self, session: &Session) -> Commit {
+    pub(crate) fn seal(&self, session: &SessionRecord) -> Commit {
         self.seal_at(session.id, session.head)
     }
 
@@ -263,7 +264,7 @@ impl Stage {
     pub(crate) async fn append(
         &self,
         storage: &Storage,
-        session: &Session,
+        session: &SessionRecord,
         text: &str,
     ) -> Checked<Committed> {
         let commit = self.seal(session).with_event(NewEvent::user_message(text));
@@ -274,9 +275,9 @@ impl Stage {
     pub(crate) async fn fill(
         &self,
         storage: &Storage,
-        session: &Session,
+        session: &SessionRecord,
         count: usize,
-    ) -> Checked<Arc<Session>> {
+    ) -> Checked<Arc<SessionRecord>> {
         let mut session = Arc::new(session.clone());
         let mut done = 0;
         while done < count {
@@ -292,9 +293,9 @@ impl Stage {
     pub(crate) async fn begin_run(
         &self,
         storage: &Storage,
-        session: &Session,
+        session: &SessionRecord,
         text: &str,
-    ) -> Checked<(Arc<Session>, RunId)> {
+    ) -> Checked<(Arc<SessionRecord>, RunId)> {
         let run = self.effects.new_run_id();
         let commit = self
             .seal(session)
@@ -304,7 +305,7 @@ impl Stage {
     }
 
     /// Returns a commit of the run `run`, under the session's current epoch.
-    pub(crate) fn seal_run(&self, session: &Session, run: RunId) -> Commit {
+    pub(crate) fn seal_run(&self, session: &SessionRecord, run: RunId) -> Commit {
         self.seal(session).with_fence(run, session.epoch)
     }
 

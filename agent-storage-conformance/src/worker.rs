@@ -11,7 +11,7 @@ use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
 use agent_core::session::NewSession;
 use agent_core::store::{BLOB_CHUNK_BYTES, BlobInfo, PutBlob};
-use agent_core::{DeviceId, Seq, SessionId, SessionStoreExt, Storage, TenantId, WorkspaceId};
+use agent_core::{DeviceId, Seq, SessionId, Storage, TenantId, WorkspaceId};
 
 use crate::factory::{AnyFactory, AnySite};
 use crate::failure::{Checked, Failure};
@@ -158,7 +158,7 @@ async fn carry_out(storage: &Storage, order: Order) -> Checked {
             let mut seen = storage.sessions.load(id).await?.head;
             for n in 0..count {
                 let events = vec![NewEvent::user_message(format!("{name} {n}"))];
-                seen = storage.sessions.append(&effects, id, seen, events).await?.last;
+                seen = storage.sessions.append(id, seen, events).await?.last;
                 answer(seen)?;
             }
         }
@@ -211,14 +211,14 @@ async fn put_blobs(
     for n in first..first + ENDLESS as u64 {
         let bytes = numbered_blob(n);
         let shown = showing(BlobInfo::of(&bytes));
-        storage.sessions.put_blob(PutBlob::of_bytes(id, bytes.clone())).await?;
+        storage.sessions.blobs().put(PutBlob::of_bytes(id, bytes.clone())).await?;
         answer(BlobStep::Put(n).to_text())?;
-        seen = storage.sessions.append(effects, id, seen, vec![shown.clone()]).await?.last;
+        seen = storage.sessions.append(id, seen, vec![shown.clone()]).await?.last;
         answer(BlobStep::Named(n).to_text())?;
         if n % 3 == 1 {
             let new = NewSession::new(effects.new_session_id(), workspace);
             let id = new.id;
-            storage.sessions.put_blob(PutBlob::of_bytes(id, bytes)).await?;
+            storage.sessions.blobs().put(PutBlob::of_bytes(id, bytes)).await?;
             answer(BlobStep::Early(n, id).to_text())?;
             storage.sessions.commit(Commit::create(effects, new).with_event(shown)).await?;
             answer(BlobStep::Created(n, id).to_text())?;

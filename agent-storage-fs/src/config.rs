@@ -314,7 +314,7 @@ impl FsConfig {
     /// that use this library have changed since, and at the sessions on the page: their cost does not grow with the number
     /// of sessions. What another program did to files of other sessions (a log that was damaged, a folder that was moved
     /// away) is seen after some lists, or at once by a list with [`with_hidden`] or [`with_total`], by
-    /// [`check`](agent_core::SessionStore::check), and by a store that is opened.
+    /// [`check`](agent_core::store::Maintenance::check), and by a store that is opened.
     ///
     /// [`with_hidden`]: agent_core::store::SessionQuery::with_hidden
     /// [`with_total`]: agent_core::store::SessionQuery::with_total

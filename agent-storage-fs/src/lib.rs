@@ -12,8 +12,8 @@
 //!
 //! let (store, effects) = (FsStore::open(folder.path()).await?, Effects::default());
 //! let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-//! let session = store.create(&effects, new).await?;
-//! store.append(&effects, session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
+//! let session = store.sessions(&effects).create(new).await?;
+//! store.sessions(&effects).append(session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
 //! store.close().await?;
 //!
 //! // Later, in another process.

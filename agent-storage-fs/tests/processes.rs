@@ -95,7 +95,7 @@ fn worker() {
                     // Sometimes several at once, which must come whole or not at all.
                     let events = (0..=(n % 3))
                         .map(|part| NewEvent::user_message(format!("{} {n} {part}", std::process::id())));
-                    let done = store.append(&effects, id, seen, events.collect()).await.unwrap();
+                    let done = store.sessions(&effects).append(id, seen, events.collect()).await.unwrap();
                     seen = done.last;
                     emit(format_args!("{} {}", done.first, done.last));
                 }
@@ -144,7 +144,7 @@ fn worker() {
                     let seen = SessionStore::load(&store, id).await.unwrap().head;
                     // The other process may write to it at the same time.
                     let hello = vec![NewEvent::user_message("hello")];
-                    if store.append(&effects, id, seen, hello).await.is_ok() {
+                    if store.sessions(&effects).append(id, seen, hello).await.is_ok() {
                         emit(id);
                     }
                 }
@@ -152,7 +152,7 @@ fn worker() {
             "sweep for ever" => {
                 let id: SessionId = session.parse().unwrap();
                 loop {
-                    let swept = store.sweep_blobs(SweepBlobs::of(id)).await.unwrap();
+                    let swept = store.blobs().sweep(SweepBlobs::of(id)).await.unwrap();
                     emit(swept.blobs);
                     // Otherwise it holds the lock nearly all the time, and the other process waits for it.
                     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
@@ -165,7 +165,7 @@ fn worker() {
                     .with_event(NewEvent::user_message("hello"))
                     .with_trigger(Trigger::BeginRun(LeaseRequest::new("worker", effects.new_run_id())));
                 let epoch = store.commit(commit).await.unwrap().epoch.unwrap();
-                store.heartbeat(id, epoch).await.unwrap();
+                store.leases().heartbeat(id, epoch).await.unwrap();
                 emit(epoch.get());
                 std::future::pending::<()>().await;
             }
@@ -336,7 +336,7 @@ async fn kills_of_putters_and_sweepers_lose_no_blob() {
         second.kill();
         texts.for_each(&mut receive);
         swept += removed.by_ref().map(|line| line.parse::<u64>().unwrap()).sum::<u64>();
-        let young = store.sweep_blobs(SweepBlobs::of(id)).await.unwrap();
+        let young = store.blobs().sweep(SweepBlobs::of(id)).await.unwrap();
         leftovers += u64::from(young.unfinished > 0);
         for name in acknowledged.iter().rev().take(20) {
             read_whole(&store, id, *name).await.unwrap();
@@ -361,7 +361,7 @@ async fn kills_of_putters_and_sweepers_lose_no_blob() {
     // Hours later, what was half made is removed.
     let later = Effects::seeded(7, Timestamp::from_micros(effects.now().as_micros() + 7_200_000_000));
     let old = FsConfig::new(folder.path()).with_effects(later).open().await.unwrap();
-    assert_eq!(old.sweep_blobs(SweepBlobs::of(id)).await.unwrap().unfinished, 0);
+    assert_eq!(old.blobs().sweep(SweepBlobs::of(id)).await.unwrap().unfinished, 0);
     let kept = names_in(&support::folder_of(folder.path(), id).join("blobs"));
     assert_eq!(kept, expected.into_iter().collect::<Vec<_>>());
     println!(
@@ -382,11 +382,11 @@ async fn death_of_a_holder_is_detected_at_once() {
     let mut worker = Worker::start("hold", folder.path(), Some(id));
     let epoch = Epoch::new(worker.lines().next().unwrap().parse().unwrap());
     for _ in 0..3 {
-        let lease_status = store.lease_status(id, epoch).await.unwrap();
+        let lease_status = store.leases().status(id, epoch).await.unwrap();
         assert_eq!((lease_status.heartbeat, lease_status.holder_proven_dead), (1, false));
     }
     worker.kill();
-    let lease_status = store.lease_status(id, epoch).await.unwrap();
+    let lease_status = store.leases().status(id, epoch).await.unwrap();
     assert_eq!((lease_status.heartbeat, lease_status.holder_proven_dead), (1, true));
     // Taken over, the next holder is alive, and nothing is said of the dead one any more.
     let head = SessionStore::load(&store, id).await.unwrap().head;
@@ -394,12 +394,12 @@ async fn death_of_a_holder_is_detected_at_once() {
         .with_trigger(Trigger::LeaseExpired(epoch))
         .with_trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
     let next = store.commit(commit).await.unwrap().epoch.unwrap();
-    assert!(!store.lease_status(id, next).await.unwrap().holder_proven_dead);
-    assert_eq!(store.lease_status(id, epoch).await.unwrap(), agent_core::store::LeaseStatus::default());
+    assert!(!store.leases().status(id, next).await.unwrap().holder_proven_dead);
+    assert_eq!(store.leases().status(id, epoch).await.unwrap(), agent_core::store::LeaseStatus::default());
     // A handle that is dropped gives its leases up as a process does that dies.
     drop(store);
     let store = FsStore::open(folder.path()).await.unwrap();
-    assert!(store.lease_status(id, next).await.unwrap().holder_proven_dead);
+    assert!(store.leases().status(id, next).await.unwrap().holder_proven_dead);
 }
 
 /// Processes create sessions and write to them, and are killed at any moment. A process that has listed before lists after each

@@ -14,7 +14,6 @@ use crate::dialect::{Credentials, Dialect};
 use crate::error::invalid;
 use crate::layout::fields::IndexedField;
 use crate::layout::settings::Wanted;
-use crate::layout::watch::{Watch, WatchError};
 
 /// Options of an [`S3Store`](crate::S3Store): a bucket of S3 or of a server that speaks its protocol (`s3://`), of
 /// Google Cloud Storage (`gs://`, feature `gcs`), or a container of Azure Blob Storage (`az://`, feature `azure`).
@@ -216,7 +215,7 @@ impl S3Config {
     }
 
     /// Sets an option by its name in a URL: of this store (`deadline_ms`, `attempt_ms`, `concurrency`, `create`,
-    /// `credentials`, `watch`, `index`), or of `object_store`'s client of the kind (`AmazonS3`, `GoogleCloudStorage`, `MicrosoftAzure`).
+    /// `credentials`, `index`), or of `object_store`'s client of the kind (`AmazonS3`, `GoogleCloudStorage`, `MicrosoftAzure`).
     ///
     /// `credentials` is `environment`, the default, or `instance`: if the environment has none, ask the metadata
     /// service of the machine.
@@ -247,9 +246,6 @@ impl S3Config {
                 "false" => Ok(self.with_create(false)),
                 _ => Err(invalid("the value of create is true or false")),
             },
-            "watch" => {
-                Ok(self.with_watch(value.parse().map_err(|error: WatchError| invalid(error.to_string()))?))
-            }
             "index" => self.with_index(IndexedField::parse_all(value)?),
             "credentials" => {
                 self.credentials = match value {
@@ -302,27 +298,6 @@ impl S3Config {
     #[must_use]
     pub fn with_create(mut self, create: bool) -> Self {
         self.create = create;
-        self
-    }
-
-    /// Sets when the store puts the keys by which schedulers find sessions that are due or run; in an address,
-    /// `?watch=before`, `after` or `off`.
-    ///
-    /// The first store under a prefix stores the setting there, [`Watch::Before`] if none is given. All later ones use
-    /// what is stored: opening one with another setting fails with `InvalidInput`. To change it, call
-    /// [`S3Store::change_watch`](crate::S3Store::change_watch).
-    ///
-    /// ```
-    /// use agent_storage_s3::{S3Config, Watch};
-    ///
-    /// let config = S3Config::new("my-bucket").with_watch(Watch::Off);
-    /// let same = S3Config::from_url("s3://my-bucket?watch=off")?;
-    /// assert!(S3Config::from_url("s3://my-bucket?watch=on").is_err());
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
-    #[must_use]
-    pub fn with_watch(mut self, watch: Watch) -> Self {
-        self.wanted.watch = Some(watch);
         self
     }
 

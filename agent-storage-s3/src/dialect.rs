@@ -103,8 +103,8 @@ impl Dialect {
             ),
         };
         Err(invalid(format!(
-            "unknown option {}; supported: deadline_ms, attempt_ms, concurrency, create, credentials, index, watch, and those \
-             of object_store's {client} ({options}, ...)",
+            "unknown option {}; supported: deadline_ms, attempt_ms, concurrency, create, credentials, index, and those of \
+             object_store's {client} ({options}, ...)",
             quoted(name)
         )))
     }

@@ -13,9 +13,9 @@
 //! let store = S3Config::from_url("s3://my-bucket/agents?region=eu-central-1")?.open().await?;
 //! let effects = Effects::default();
 //! let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-//! let session = store.create(&effects, new).await?;
+//! let session = store.sessions(&effects).create(new).await?;
 //! let input = vec![NewEvent::user_message("Hello")];
-//! let committed = store.append(&effects, session.id, session.head, input).await?;
+//! let committed = store.sessions(&effects).append(session.id, session.head, input).await?;
 //! assert_eq!(committed.session.inputs_open, 1);
 //! store.close().await?;
 //! # Ok(()) }
@@ -59,8 +59,8 @@
 //! A blob of at most 8 MiB is put by two requests, and read by two; a commit takes one more for each blob that it names.
 //!
 //! A heartbeat of a run is a request, too. So leases last at least 120 seconds (`Capabilities::min_lease`): this long
-//! after its process was lost, a run is taken over by another one. [`Watch`] sets whether a run that begins waits for the
-//! key by which schedulers find it. [`S3Config::with_index`] makes lists by a label, or by creator, cost what they show.
+//! after its process was lost, a run is taken over by another one. A run that begins
+//! waits for the key by which schedulers find it. [`S3Config::with_index`] makes lists by a label, or by creator, cost what they show.
 //!
 //! # Runtime
 //!
@@ -98,6 +98,5 @@ mod store;
 
 pub use config::S3Config;
 pub use layout::fields::IndexedField;
-pub use layout::watch::{Watch, WatchError};
 pub use medium::requests::Requests;
 pub use store::S3Store;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use agent_core::commit::{Commit, Committed, Precondition, Step};
 use agent_core::event::Event;
 use agent_core::model::Workspace;
-use agent_core::session::{Session, SessionSummary};
+use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::{
-    BLOB_MAX_BYTES, BackendConfig, Binding, BindingQuery, BlobContent, BlobInfo, BlobQuery, Capabilities,
-    Consistency, ContentHash, Damaged, DeletedTenant, Durability, EventPage, LeaseStatus, Page, Purge,
-    Purged, PutBlob, ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery, SweepBlobs, SweptBlobs,
-    WorkspaceQuery, check_no_live_run,
+    BLOB_MAX_BYTES, BackendConfig, Binding, BindingQuery, BlobContent, BlobInfo, BlobQuery, BlobStore,
+    Capabilities, ContentHash, Damaged, DeletedTenant, Durability, EventPage, LeaseStatus, LeaseStore,
+    Maintenance, Page, Purge, Purged, PutBlob, ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery,
+    SweepBlobs, SweptBlobs, WorkspaceQuery, check_no_live_run,
 };
 use agent_core::{
     Backend, BindingStore, DeviceId, Epoch, Error, ErrorKind, OpenState, Result, Revision, Seq, SessionId,
@@ -27,14 +27,12 @@ use crate::care::{delete_damaged, foreign, purge, rebuild};
 use crate::config::S3Config;
 use crate::error::at_opening;
 use crate::layout::keys::{self, LAG_MINUTES, Minute};
-use crate::layout::watch::Watch;
 use crate::lists::pages;
 use crate::log::{commit, heartbeats, read};
 use crate::medium::busy;
 use crate::medium::object::Bucket;
 use crate::medium::requests::Requests;
 use crate::opening::probe::{self, Known};
-use crate::opening::stored_settings;
 use crate::places::delete_tenant;
 use crate::places::generations::{self, Current, Generations, is_absence};
 use crate::places::tenant::Tenant;
@@ -137,38 +135,6 @@ impl S3Store {
     /// ```
     pub fn requests(&self) -> Requests {
         self.bucket.requests()
-    }
-
-    /// Changes when the stores of this prefix put the keys by which schedulers find sessions that are due or run.
-    ///
-    /// Close all other stores of the prefix first: they keep the former setting, and one that puts no keys hides sessions
-    /// from one that reads them. So does this one; open the store again. If the former setting was not
-    /// [`Watch::Before`], then call [`rebuild`](agent_core::SessionStore::rebuild) for each tenant, which puts the keys
-    /// that are missing.
-    ///
-    /// # Errors
-    ///
-    /// `Denied` without the right to write and to delete; `Unavailable`. After an error call it again.
-    ///
-    /// ```no_run
-    /// # async fn example() -> agent_core::Result<()> {
-    /// use agent_core::{Backend, SessionStore};
-    /// use agent_storage_s3::{S3Config, Watch};
-    ///
-    /// let config = S3Config::new("my-bucket");
-    /// let store = config.clone().open().await?;
-    /// store.change_watch(Watch::Before).await?;
-    /// store.close().await?;
-    ///
-    /// let store = config.open().await?;
-    /// for tenant in store.tenants(None).await?.items {
-    ///     store.for_tenant(&tenant).rebuild().await?;
-    /// }
-    /// # Ok(()) }
-    /// ```
-    pub async fn change_watch(&self, watch: Watch) -> Result<()> {
-        let span = info_span!("store.change_watch", store = "s3", outcome = Empty);
-        self.observed(span, stored_settings::change_watch(&self.bucket, &self.prefix, watch)).await
     }
 
     /// Closes the store for all of its tenants and clones: later calls fail with `Unavailable`. Operations that have
@@ -288,10 +254,8 @@ impl SessionStore for S3Store {
         let span =
             info_span!("store.commit", store = "s3", session = %id, events = Empty, bytes, outcome = Empty);
         let recorded = span.clone();
-        let work = |tenant: Arc<Tenant>| {
-            let commit = commit.clone();
-            async move { commit::commit(&tenant.slots, commit).await }
-        };
+        let commit = &commit;
+        let work = |tenant: Arc<Tenant>| async move { commit::commit(&tenant.slots, commit.clone()).await };
         // The commit may have created the session.
         let is_first = |done: &Committed| done.first == done.session.lineage.base().next();
         let is_missing = |error: &Error| matches!(error.kind(), ErrorKind::BlobMissing { .. });
@@ -305,7 +269,7 @@ impl SessionStore for S3Store {
         Ok(done)
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         let span = info_span!("store.load", store = "s3", session = %id, outcome = Empty);
         let until = self.bucket.deadline();
         self.on(span, is_absence, |tenant| async move { tenant.slots.load(id, until).await }).await
@@ -314,10 +278,8 @@ impl SessionStore for S3Store {
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
         let span = info_span!("store.read", store = "s3", session = %id, events = Empty, bytes = Empty, outcome = Empty);
         let recorded = span.clone();
-        let work = |tenant: Arc<Tenant>| {
-            let read = read.clone();
-            async move { read::read(&tenant.slots, id, &read).await }
-        };
+        let read = &read;
+        let work = |tenant: Arc<Tenant>| async move { read::read(&tenant.slots, id, read).await };
         let relies = |done: &Result<EventPage>| {
             is_absence(done) || done.as_ref().is_ok_and(|page| !page.damaged.is_empty())
         };
@@ -329,10 +291,8 @@ impl SessionStore for S3Store {
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         let span = info_span!("store.list_sessions", store = "s3", outcome = Empty);
-        let work = |tenant: Arc<Tenant>| {
-            let query = query.clone();
-            async move { pages::list(&tenant.slots, &query).await }
-        };
+        let query = &query;
+        let work = |tenant: Arc<Tenant>| async move { pages::list(&tenant.slots, query).await };
         self.on(span, always, work).await
     }
 
@@ -341,122 +301,14 @@ impl SessionStore for S3Store {
         let span = info_span!("store.purge", store = "s3", session = %id, outcome = Empty);
         let purge = async { purge.sparing_forks(self).await };
         let purge = self.observed(span.clone(), purge).await?;
-        let work = |tenant: Arc<Tenant>| {
-            let purge = purge.clone();
-            async move { purge::purge(&tenant.slots, &purge).await }
-        };
+        let purge = &purge;
+        let work = |tenant: Arc<Tenant>| async move { purge::purge(&tenant.slots, purge).await };
         self.on(span, is_absence, work).await
-    }
-
-    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        let span = info_span!("store.heartbeat", store = "s3", session = %id, outcome = Empty);
-        self.on(
-            span,
-            is_absence,
-            |tenant| async move { heartbeats::heartbeat(&tenant.slots, id, epoch).await },
-        )
-        .await
-    }
-
-    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
-        let span = info_span!("store.lease_status", store = "s3", session = %id, outcome = Empty);
-        self.on(
-            span,
-            is_absence,
-            |tenant| async move { heartbeats::lease_status(&tenant.slots, id, epoch).await },
-        )
-        .await
-    }
-
-    /// Holds up to 8 MiB of the content in memory. A blob of more is uploaded in parts; a process that is killed leaves
-    /// those that it has uploaded, which a lifecycle rule of the bucket removes.
-    async fn put_blob(&self, put: PutBlob) -> Result<()> {
-        let id = put.session;
-        let span = info_span!("store.put_blob", store = "s3", session = %id, bytes = put.blob.bytes, outcome = Empty);
-        let chunks = self.observed(span.clone(), async { put.into_chunks(BLOB_MAX_BYTES) }).await?;
-        let name = chunks.blob().name;
-        // The content can be read once, so that the tenant is looked at before.
-        let work = |tenant: Arc<Tenant>| async move {
-            let place = content::place(&tenant.slots, id, name).await?;
-            Ok((tenant, place))
-        };
-        let relies = |done: &Result<(Arc<Tenant>, Place)>| {
-            is_absence(done) || done.as_ref().is_ok_and(|(_, place)| place.is_early)
-        };
-        let (tenant, place) = self.on(span.clone(), relies, work).await?;
-        self.observed(span, content::put(&tenant.slots, place, id, chunks)).await
-    }
-
-    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
-        let span = info_span!("store.read_blob", store = "s3", session = %read.session, outcome = Empty);
-        let work = |tenant: Arc<Tenant>| {
-            let read = read.clone();
-            async move { content::read(tenant, &read).await }
-        };
-        self.on(span, is_absence, work).await
-    }
-
-    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
-        let span = info_span!("store.list_blobs", store = "s3", session = %query.session, outcome = Empty);
-        let work = |tenant: Arc<Tenant>| {
-            let query = query.clone();
-            async move { content::list(&tenant.slots, &query).await }
-        };
-        self.on(span, always, work).await
-    }
-
-    /// Removes a blob of a living session only after 256 more events: until then a commit that is under way may name it.
-    /// Such blobs are counted as unfinished. What was put before its session stays for a week by the server's clock. If the
-    /// session was not created by then, a sweep of all such ids gives the id up.
-    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
-        let span = info_span!("store.sweep_blobs", store = "s3", outcome = Empty);
-        self.on(span, always, |tenant| async move { sweep::sweep(&tenant.slots, &sweep).await }).await
-    }
-
-    /// Puts the keys of the index that are missing, and removes those that are not in force. Reads the newest commit of
-    /// each session, each workspace, and each device.
-    async fn rebuild(&self) -> Result<Rebuilt> {
-        let span = info_span!("store.rebuild", store = "s3", outcome = Empty);
-        let work = |tenant: Arc<Tenant>| async move {
-            let mut rebuilt = rebuild::rebuild(&tenant.slots).await?;
-            rebuilt.damaged.extend(tenant.workspaces.objects().rebuild().await?);
-            rebuilt.damaged.extend(tenant.bindings.objects().rebuild().await?);
-            Ok(rebuilt)
-        };
-        self.on(span, always, work).await
-    }
-
-    /// Reads the commits from the newest on, up to one that can be read. A process that had read the newest one before it was
-    /// damaged may still write: if neither the header nor the record of that one can be read, such writes are not refused,
-    /// and are never seen.
-    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
-        let span = info_span!("store.delete_damaged", store = "s3", session = %id, outcome = Empty);
-        let work = |tenant: Arc<Tenant>| async move {
-            delete_damaged::delete_damaged(&tenant.slots, id, at, reason).await
-        };
-        self.on(span, is_absence, work).await
-    }
-
-    async fn check(&self) -> Result<Vec<Damaged>> {
-        let span = info_span!("store.check", store = "s3", outcome = Empty);
-        let work = |tenant: Arc<Tenant>| async move {
-            let mut faults = rebuild::check(&tenant.slots).await?;
-            faults.extend(foreign::check(&tenant.slots).await?);
-            faults.extend(tenant.workspaces.objects().check().await?);
-            faults.extend(tenant.bindings.objects().check().await?);
-            Ok(faults)
-        };
-        self.on(span, always, work).await
     }
 
     fn capabilities(&self) -> Capabilities {
         let lag = Duration::from_secs(60 * LAG_MINUTES);
-        let listing = match self.bucket.settings.watch {
-            Watch::After => Consistency::Eventual,
-            Watch::Before | Watch::Off => Consistency::Immediate,
-        };
         Capabilities::new(Scope::Network, Durability::PowerLoss)
-            .with_listing(listing)
             .with_recency(lag)
             .with_min_lease(MIN_LEASE)
             .with_blobs(BLOB_MAX_BYTES)
@@ -497,6 +349,129 @@ impl SessionStore for S3Store {
     async fn close(&self) -> Result<()> {
         self.close().await
     }
+
+    fn leases(&self) -> &dyn LeaseStore {
+        self
+    }
+
+    fn blobs(&self) -> &dyn BlobStore {
+        self
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+#[async_trait]
+impl LeaseStore for S3Store {
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        let span = info_span!("store.heartbeat", store = "s3", session = %id, outcome = Empty);
+        self.on(
+            span,
+            is_absence,
+            |tenant| async move { heartbeats::heartbeat(&tenant.slots, id, epoch).await },
+        )
+        .await
+    }
+
+    async fn status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+        let span = info_span!("store.lease_status", store = "s3", session = %id, outcome = Empty);
+        self.on(
+            span,
+            is_absence,
+            |tenant| async move { heartbeats::lease_status(&tenant.slots, id, epoch).await },
+        )
+        .await
+    }
+}
+
+#[async_trait]
+impl BlobStore for S3Store {
+    /// Holds up to 8 MiB of the content in memory. A blob of more is uploaded in parts; a process that is killed leaves
+    /// those that it has uploaded, which a lifecycle rule of the bucket removes.
+    async fn put(&self, put: PutBlob) -> Result<()> {
+        let id = put.session;
+        let span = info_span!("store.put_blob", store = "s3", session = %id, bytes = put.blob.bytes, outcome = Empty);
+        let chunks = self.observed(span.clone(), async { put.into_chunks(BLOB_MAX_BYTES) }).await?;
+        let name = chunks.blob().name;
+        // The content can be read once, so that the tenant is looked at before.
+        let work = |tenant: Arc<Tenant>| async move {
+            let place = content::place(&tenant.slots, id, name).await?;
+            Ok((tenant, place))
+        };
+        let relies = |done: &Result<(Arc<Tenant>, Place)>| {
+            is_absence(done) || done.as_ref().is_ok_and(|(_, place)| place.is_early)
+        };
+        let (tenant, place) = self.on(span.clone(), relies, work).await?;
+        self.observed(span, content::put(&tenant.slots, place, id, chunks)).await
+    }
+
+    async fn read(&self, read: ReadBlob) -> Result<BlobContent> {
+        let span = info_span!("store.read_blob", store = "s3", session = %read.session, outcome = Empty);
+        let read = &read;
+        let work = |tenant: Arc<Tenant>| async move { content::read(tenant, read).await };
+        self.on(span, is_absence, work).await
+    }
+
+    async fn list(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+        let span = info_span!("store.list_blobs", store = "s3", session = %query.session, outcome = Empty);
+        let query = &query;
+        let work = |tenant: Arc<Tenant>| async move { content::list(&tenant.slots, query).await };
+        self.on(span, always, work).await
+    }
+
+    /// Removes a blob of a living session only after 256 more events: until then a commit that is under way may name it.
+    /// Such blobs are counted as unfinished. What was put before its session stays for a week by the server's clock. If the
+    /// session was not created by then, a sweep of all such ids gives the id up.
+    async fn sweep(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+        let span = info_span!("store.sweep_blobs", store = "s3", outcome = Empty);
+        self.on(span, always, |tenant| async move { sweep::sweep(&tenant.slots, &sweep).await }).await
+    }
+}
+
+#[async_trait]
+impl Maintenance for S3Store {
+    /// Puts the keys of the index that are missing, and removes those that are not in force. Reads the newest commit of
+    /// each session, each workspace, and each device.
+    async fn rebuild(&self) -> Result<Rebuilt> {
+        let span = info_span!("store.rebuild", store = "s3", outcome = Empty);
+        let work = |tenant: Arc<Tenant>| async move {
+            let mut rebuilt = rebuild::rebuild(&tenant.slots).await?;
+            rebuilt.damaged.extend(tenant.workspaces.objects().rebuild().await?);
+            rebuilt.damaged.extend(tenant.bindings.objects().rebuild().await?);
+            Ok(rebuilt)
+        };
+        self.on(span, always, work).await
+    }
+
+    /// Reads the commits from the newest on, up to one that can be read. A process that had read the newest one before it was
+    /// damaged may still write: if neither the header nor the record of that one can be read, such writes are not refused,
+    /// and are never seen.
+    async fn delete_damaged(
+        &self,
+        id: SessionId,
+        at: Timestamp,
+        reason: Reason,
+    ) -> Result<Arc<SessionRecord>> {
+        let span = info_span!("store.delete_damaged", store = "s3", session = %id, outcome = Empty);
+        let work = |tenant: Arc<Tenant>| async move {
+            delete_damaged::delete_damaged(&tenant.slots, id, at, reason).await
+        };
+        self.on(span, is_absence, work).await
+    }
+
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        let span = info_span!("store.check", store = "s3", outcome = Empty);
+        let work = |tenant: Arc<Tenant>| async move {
+            let mut faults = rebuild::check(&tenant.slots).await?;
+            faults.extend(foreign::check(&tenant.slots).await?);
+            faults.extend(tenant.workspaces.objects().check().await?);
+            faults.extend(tenant.bindings.objects().check().await?);
+            Ok(faults)
+        };
+        self.on(span, always, work).await
+    }
 }
 
 #[async_trait]
@@ -509,10 +484,9 @@ impl WorkspaceStore for S3Store {
     async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
         let id = workspace.id;
         let span = info_span!("store.put_workspace", store = "s3", workspace = %id, outcome = Empty);
-        let work = |tenant: Arc<Tenant>| {
-            let workspace = workspace.clone();
-            async move { tenant.workspaces.put(workspace, expect).await }
-        };
+        let workspace = &workspace;
+        let work =
+            |tenant: Arc<Tenant>| async move { tenant.workspaces.put(workspace.clone(), expect).await };
         let relies = |done: &Result<Workspace>| {
             is_absence(done) || (done.is_ok() && expect == Precondition::MustNotExist)
         };
@@ -528,13 +502,11 @@ impl WorkspaceStore for S3Store {
     /// A page takes one list request, and one request for each workspace on it. The order lags behind the last access by at
     /// most 15 minutes from page to page. A workspace whose deletion has begun is read as well, if it comes between those
     /// of the page. One that is damaged is on the page where its key is; if it has no key,
-    /// [`check`](SessionStore::check) names it.
+    /// [`check`](Maintenance::check) names it.
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
         let span = info_span!("store.list_workspaces", store = "s3", outcome = Empty);
-        let work = |tenant: Arc<Tenant>| {
-            let query = query.clone();
-            async move { tenant.workspaces.list(&query).await }
-        };
+        let query = &query;
+        let work = |tenant: Arc<Tenant>| async move { tenant.workspaces.list(query).await };
         self.on(span, always, work).await
     }
 
@@ -560,9 +532,9 @@ impl WorkspaceStore for S3Store {
         expect: Precondition<ContentHash>,
     ) -> Result<()> {
         let span = info_span!("store.save_config", store = "s3", workspace = %id, outcome = Empty);
-        let work = |tenant: Arc<Tenant>| {
-            let text = text.clone();
-            async move { tenant.workspaces.save_config(id, text, expect).await }
+        let text = &text;
+        let work = |tenant: Arc<Tenant>| async move {
+            tenant.workspaces.save_config(id, text.clone(), expect).await
         };
         self.on(span, is_absence, work).await
     }
@@ -612,10 +584,8 @@ impl BindingStore for S3Store {
     /// one request for each device on it.
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
         let span = info_span!("store.list_bindings", store = "s3", outcome = Empty);
-        let work = |tenant: Arc<Tenant>| {
-            let query = query.clone();
-            async move { tenant.bindings.list(&query).await }
-        };
+        let query = &query;
+        let work = |tenant: Arc<Tenant>| async move { tenant.bindings.list(query).await };
         self.on(span, always, work).await
     }
 
@@ -640,12 +610,8 @@ impl Backend for S3Store {
     }
 
     /// Returns the tenants with keys of due or running work. Takes one list request for each 1,000 keys, of all tenants,
-    /// and fewer if one tenant has most of them. Some of the tenants may have no work any more. Without such keys
-    /// ([`Watch::Off`]), returns all tenants.
+    /// and fewer if one tenant has most of them. Some of the tenants may have no work any more.
     async fn busy_tenants(&self, until: Timestamp, after: Option<TenantId>) -> Result<Page<TenantId>> {
-        if self.bucket.settings.watch == Watch::Off {
-            return self.tenants(after).await;
-        }
         let span = info_span!("store.list_busy_tenants", store = "s3", outcome = Empty);
         let work = async {
             let mut busy = busy::busy(&self.bucket, &self.prefix, Minute::of(until)).await?;

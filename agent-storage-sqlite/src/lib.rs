@@ -14,8 +14,8 @@
 //!
 //! let (store, effects) = (SqliteStore::open(&path).await?, Effects::default());
 //! let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-//! let session = store.create(&effects, new).await?;
-//! store.append(&effects, session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
+//! let session = store.sessions(&effects).create(new).await?;
+//! store.sessions(&effects).append(session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
 //! store.close().await?;
 //!
 //! // Later, in another process.
@@ -48,7 +48,7 @@
 //! - A file that may not be written to is opened for reading, and each write fails with `Denied`.
 //! - What a purge or the deletion of a tenant removes is overwritten at once, and costs as much as is removed. Copies of rows
 //!   that SQLite has moved stay in unused parts of the file until [`SqliteStore::maintain`] rewrites it; results and
-//!   [`pending`](agent_core::SessionStore::pending) say so.
+//!   [`pending`](agent_core::store::Maintenance::pending) say so.
 //! - Every row has a checksum. A damaged event, workspace or binding is `Corrupt`; a damaged session record is rebuilt
 //!   from the log.
 //!
@@ -70,7 +70,7 @@
 //!
 //! - [`SqliteConfig`]: durability, waiting times, caches, a limit on the size of the file.
 //! - [`SqliteStore`]: the store, and what only a database file has: [`SqliteStore::backup`], [`SqliteStore::maintain`],
-//!   [`SqliteStore::rebuild`].
+//!   [`SqliteStore::rebuild_all`].
 //! - [`SessionStoreExt`](agent_core::SessionStoreExt): create, append, fork, follow.
 
 mod blobs;

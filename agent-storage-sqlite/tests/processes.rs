@@ -97,7 +97,7 @@ async fn append(store: &SqliteStore, effects: &Effects, id: SessionId) {
     let mut seen = store.load(id).await.unwrap().head;
     loop {
         let events = vec![NewEvent::user_message("text"), NewEvent::agent_message("x".repeat(3000))];
-        seen = store.append(effects, id, seen, events).await.unwrap().last;
+        seen = store.sessions(effects).append(id, seen, events).await.unwrap().last;
         answer(seen);
     }
 }
@@ -125,7 +125,7 @@ async fn show(store: &SqliteStore, effects: &Effects, id: SessionId) {
 async fn sweep(store: &SqliteStore, id: SessionId) {
     for n in 0.. {
         put(store, id, content(n, 300_000)).await;
-        store.sweep_blobs(SweepBlobs::of(id)).await.unwrap();
+        store.blobs().sweep(SweepBlobs::of(id)).await.unwrap();
         answer(n);
     }
 }
@@ -138,11 +138,11 @@ async fn write(store: &SqliteStore, effects: &Effects, count: u64) {
         let (store, effects) = (store.clone(), effects.clone());
         tokio::spawn(async move {
             let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-            let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
+            let session = store.sessions(&effects).create(new).await.unwrap();
             let (mut seen, mut turns) = (session.head, 0);
             while end.map_or(turns < count, |end| tokio::time::Instant::now() < end) {
                 let turn = vec![NewEvent::user_message("question"), NewEvent::agent_message("answer")];
-                seen = store.append(&effects, session.id, seen, turn).await.unwrap().last;
+                seen = store.sessions(&effects).append(session.id, seen, turn).await.unwrap().last;
                 turns += 1;
             }
             (session.id, seen)
@@ -211,7 +211,7 @@ async fn erase(store: &SqliteStore, effects: &Effects, name: &TenantId) {
         }
         store.delete_tenant(name).await.unwrap();
         answer(format!("deleted {n}"));
-        store.maintain().await.unwrap();
+        store.maintenance().maintain().await.unwrap();
         answer(format!("maintained {n}"));
     }
 }
@@ -243,16 +243,16 @@ async fn kills_leave_a_rewrite_pending_or_nothing_to_rewrite() {
         let store = site.open().await;
         if store.delete_tenant(&name).await.unwrap().rewrite_pending {
             pending += 1;
-            assert_eq!(store.maintain().await.unwrap().len(), 1);
+            assert_eq!(store.maintenance().maintain().await.unwrap().len(), 1);
         } else {
             done += 1;
         }
         store.close().await.unwrap();
         assert!(!holds(), "kill {n}");
         let store = site.open().await;
-        assert!(store.pending().await.unwrap().is_empty());
+        assert!(store.maintenance().pending().await.unwrap().is_empty());
         assert_eq!(store.load(kept.id).await.unwrap(), kept);
-        assert_eq!(store.check().await.unwrap(), []);
+        assert_eq!(store.maintenance().check().await.unwrap(), []);
         site.assert_is_whole();
     }
     println!(
@@ -321,7 +321,7 @@ async fn kills_lose_no_blob_that_an_event_names() {
         head = store.load(session.id).await.unwrap().head;
         let more = head.get() - acknowledged.get();
         assert!(more <= 1, "round {round}: acknowledged {acknowledged}, stored {head}");
-        let swept = store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
+        let swept = store.blobs().sweep(SweepBlobs::of(session.id)).await.unwrap();
         let bytes = "SELECT ifnull(sum(octet_length(data)), 0) FROM blob_chunks \
             WHERE blob NOT IN (SELECT blob FROM blobs WHERE state = 'whole' AND named > 0)";
         assert_eq!(site.count(bytes).unsigned_abs(), swept.unfinished, "round {round}");
@@ -341,11 +341,11 @@ async fn kills_lose_no_blob_that_an_event_names() {
                 .unwrap_or_else(|error| panic!("round {round}: {error}"));
         }
         read = head;
-        assert_eq!(store.check().await.unwrap(), []);
+        assert_eq!(store.maintenance().check().await.unwrap(), []);
     }
     let later = Effects::default().now().plus_micros(2 * 3_600_000_000);
     let store = site.config().with_effects(Effects::seeded(1, later)).open().await.unwrap();
-    assert_eq!(store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap().bytes, unfinished);
+    assert_eq!(store.blobs().sweep(SweepBlobs::of(session.id)).await.unwrap().bytes, unfinished);
     let left = "SELECT count(*) FROM blobs WHERE state <> 'whole' OR named IS NULL";
     assert_eq!(site.count(left), 0);
     let page = store.read(session.id, ReadEvents::first(1000)).await.unwrap();
@@ -421,28 +421,31 @@ async fn a_killed_holder_is_proven_dead() {
     let orders = [("WORKER_PATH", path), ("WORKER_ORDER", format!("lease {}", session.id))];
     let mut worker = Worker::start("worker", &orders);
     let epoch = agent_core::Epoch::new(worker.answer().expect("it took the lease").parse().unwrap());
-    assert!(!store.lease_status(session.id, epoch).await.unwrap().holder_proven_dead, "it lives");
+    assert!(!store.leases().status(session.id, epoch).await.unwrap().holder_proven_dead, "it lives");
     // An input of another process is no sign of who holds the lease.
     let now = store.load(session.id).await.unwrap();
     let now = site.append_text(&store, &now, "meanwhile").await;
-    assert!(!store.lease_status(session.id, epoch).await.unwrap().holder_proven_dead);
+    assert!(!store.leases().status(session.id, epoch).await.unwrap().holder_proven_dead);
     // Making its record anew keeps who holds it.
-    store.rebuild().await.unwrap();
-    assert!(!store.lease_status(session.id, epoch).await.unwrap().holder_proven_dead);
+    store.maintenance().rebuild().await.unwrap();
+    assert!(!store.leases().status(session.id, epoch).await.unwrap().holder_proven_dead);
     worker.kill();
-    assert!(store.lease_status(session.id, epoch).await.unwrap().holder_proven_dead);
-    assert!(!store.lease_status(session.id, epoch.next()).await.unwrap().holder_proven_dead);
+    assert!(store.leases().status(session.id, epoch).await.unwrap().holder_proven_dead);
+    assert!(!store.leases().status(session.id, epoch.next()).await.unwrap().holder_proven_dead);
     let expired = Commit::seal(&site.effects, now.id, now.head).with_trigger(Trigger::LeaseExpired(epoch));
     let now = store.commit(expired).await.unwrap().session;
     let begin = LeaseRequest::new("phone", site.effects.new_run_id());
     let begin = Commit::seal(&site.effects, now.id, now.head).with_trigger(Trigger::BeginRun(begin));
     let epoch = store.commit(begin).await.unwrap().epoch.unwrap();
     let other = site.open().await;
-    assert!(!other.lease_status(session.id, epoch).await.unwrap().holder_proven_dead, "this process lives");
+    assert!(
+        !other.leases().status(session.id, epoch).await.unwrap().holder_proven_dead,
+        "this process lives"
+    );
     drop(store);
     // The writer ends on its own thread.
     let dead = async {
-        while !other.lease_status(session.id, epoch).await.unwrap().holder_proven_dead {
+        while !other.leases().status(session.id, epoch).await.unwrap().holder_proven_dead {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

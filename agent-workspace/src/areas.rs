@@ -78,7 +78,7 @@ impl fmt::Display for Area {
 /// Cloning is cheap. Every method may be dropped at any point; a dropped write was applied wholly or not at all.
 ///
 /// ```
-/// use agent_core::{MemoryStore, SessionStoreExt, Storage, WorkspaceId};
+/// use agent_core::{MemoryStore, Storage, WorkspaceId};
 /// use agent_core::clock::Effects;
 /// use agent_core::model::Actor;
 /// use agent_core::session::NewSession;
@@ -88,8 +88,8 @@ impl fmt::Display for Area {
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = storage.sessions.create(&effects, new).await?;
-/// let documents = Documents::new(storage.sessions.clone(), effects, session.id);
+/// # let session = storage.sessions.create(new).await?;
+/// let documents = Documents::new(storage.sessions.clone(), session.id);
 /// let buffers = documents.area(Area::Buffers);
 /// buffers.put("draft/one.md", "# One", Actor::AGENT).await?;
 /// assert_eq!(buffers.list().await?, ["draft/one.md"]);

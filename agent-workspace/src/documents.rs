@@ -1,18 +1,19 @@
 //! Documents of a session: notes, memory blocks, a checkpoint, the state of a user interface.
 
 use std::fmt;
-use std::sync::Arc;
 
 use tracing::debug;
 
-use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Precondition};
+use crate::contested::Attempts;
+use agent_core::commit::Precondition;
 use agent_core::event::{DocumentWritten, Event, EventPayload, NewEvent};
 use agent_core::model::{Actor, DocumentHead};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
+use agent_core::setters;
 use agent_core::store::ReadEvents;
 use agent_core::{
-    BlobName, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp,
+    BlobName, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore, SessionStoreExt, Sessions,
+    Timestamp,
 };
 
 /// Maximum number of attempts of a write, if other writers interfere.
@@ -30,7 +31,7 @@ const ATTEMPTS: usize = 64;
 /// Cloning is cheap. Every method may be dropped at any point; a dropped write was applied wholly or not at all.
 ///
 /// ```
-/// use agent_core::{MemoryStore, SessionStoreExt, Storage, WorkspaceId};
+/// use agent_core::{MemoryStore, Storage, WorkspaceId};
 /// use agent_core::clock::Effects;
 /// use agent_core::model::Actor;
 /// use agent_core::session::NewSession;
@@ -39,17 +40,16 @@ const ATTEMPTS: usize = 64;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
 /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// let session = storage.sessions.create(&effects, new).await?;
+/// let session = storage.sessions.create(new).await?;
 ///
-/// let documents = Documents::new(storage.sessions.clone(), effects, session.id);
+/// let documents = Documents::new(storage.sessions.clone(), session.id);
 /// documents.put(DocumentWrite::new("persona", "Brief and kind.", Actor::AGENT).with_limit(2000)).await?;
 /// assert_eq!(documents.get("persona").await?.map(|document| document.text).as_deref(), Some("Brief and kind."));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Documents {
-    sessions: Arc<dyn SessionStore>,
-    effects: Effects,
+    sessions: Sessions,
     session: SessionId,
 }
 
@@ -147,83 +147,73 @@ impl DocumentWrite {
         Self { text: None, ..Self::new(name, "", actor) }
     }
 
-    /// Sets the precondition of the write; default `None`, which always writes.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::commit::Precondition;
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::documents::DocumentWrite;
-    /// let documents = chat.documents();
-    /// // Nothing to replace yet.
-    /// let replace = DocumentWrite::new("plan", "1. Sort", Actor::AGENT).with_precondition(Precondition::MustExist);
-    /// assert!(documents.put(replace).await.is_err());
-    ///
-    /// let first = documents.put(DocumentWrite::new("plan", "1. Sort", Actor::AGENT)).await?;
-    /// let next = DocumentWrite::new("plan", "1. Sort 2. Ship", Actor::AGENT).with_precondition(Precondition::Matches(first));
-    /// documents.put(next.clone()).await?;
-    /// // The second write with the same expectation finds version 2.
-    /// let error = documents.put(next).await.unwrap_err();
-    /// assert!(error.to_string().contains("is at version 2"));
-    /// # Ok(()) }
-    /// ```
-    #[doc(alias = "expect")]
-    #[must_use]
-    pub const fn with_precondition(mut self, expect: Precondition<Revision>) -> Self {
-        self.expect = expect;
-        self
-    }
+    setters! {
+        /// Sets the precondition of the write; default `None`, which always writes.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+        /// # use agent_core::commit::Precondition;
+        /// # use agent_core::MemoryStore;
+        /// # use agent_runtime::{AgentBuilder, EchoProvider};
+        /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+        /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+        /// # let chat = agent.conversation("support/4711").await?;
+        /// # use agent_core::model::Actor;
+        /// # use agent_runtime::documents::DocumentWrite;
+        /// let documents = chat.documents();
+        /// // Nothing to replace yet.
+        /// let replace = DocumentWrite::new("plan", "1. Sort", Actor::AGENT).with_precondition(Precondition::MustExist);
+        /// assert!(documents.put(replace).await.is_err());
+        ///
+        /// let first = documents.put(DocumentWrite::new("plan", "1. Sort", Actor::AGENT)).await?;
+        /// let next = DocumentWrite::new("plan", "1. Sort 2. Ship", Actor::AGENT).with_precondition(Precondition::Matches(first));
+        /// documents.put(next.clone()).await?;
+        /// // The second write with the same expectation finds version 2.
+        /// let error = documents.put(next).await.unwrap_err();
+        /// assert!(error.to_string().contains("is at version 2"));
+        /// # Ok(()) }
+        /// ```
+        #[doc(alias = "expect")]
+        pub const fn with_precondition(expect: Precondition<Revision>) => expect = expect;
 
-    /// Sets the version of the text's own format; default 0. See [`Migrations`].
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::documents::DocumentWrite;
-    /// let documents = chat.documents();
-    /// let write = DocumentWrite::new("checkpoint", r#"{"step":7}"#, Actor::AGENT).with_format(1);
-    /// documents.put(write).await?;
-    /// assert_eq!(documents.get("checkpoint").await?.map(|document| document.format), Some(1));
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub const fn with_format(mut self, format: u32) -> Self {
-        self.format = format;
-        self
-    }
+        /// Sets the version of the text's own format; default 0. See [`Migrations`].
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+        /// # use agent_core::MemoryStore;
+        /// # use agent_runtime::{AgentBuilder, EchoProvider};
+        /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+        /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+        /// # let chat = agent.conversation("support/4711").await?;
+        /// # use agent_core::model::Actor;
+        /// # use agent_runtime::documents::DocumentWrite;
+        /// let documents = chat.documents();
+        /// let write = DocumentWrite::new("checkpoint", r#"{"step":7}"#, Actor::AGENT).with_format(1);
+        /// documents.put(write).await?;
+        /// assert_eq!(documents.get("checkpoint").await?.map(|document| document.format), Some(1));
+        /// # Ok(()) }
+        /// ```
+        pub const fn with_format(format: u32) => format = format;
 
-    /// Sets the maximum bytes of the text from now on; by default the present limit stays.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::ErrorKind;
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::documents::DocumentWrite;
-    /// let documents = chat.documents();
-    /// documents.put(DocumentWrite::new("human", "Ann", Actor::AGENT).with_limit(10)).await?;
-    /// let longer = DocumentWrite::new("human", "Ann, who lives in Berlin", Actor::AGENT);
-    /// assert_eq!(*documents.put(longer).await.unwrap_err().kind(), ErrorKind::LimitExceeded);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub const fn with_limit(mut self, bytes: u64) -> Self {
-        self.limit = Some(bytes);
-        self
+        /// Sets the maximum bytes of the text from now on; by default the present limit stays.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+        /// # use agent_core::ErrorKind;
+        /// # use agent_core::MemoryStore;
+        /// # use agent_runtime::{AgentBuilder, EchoProvider};
+        /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+        /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+        /// # let chat = agent.conversation("support/4711").await?;
+        /// # use agent_core::model::Actor;
+        /// # use agent_runtime::documents::DocumentWrite;
+        /// let documents = chat.documents();
+        /// documents.put(DocumentWrite::new("human", "Ann", Actor::AGENT).with_limit(10)).await?;
+        /// let longer = DocumentWrite::new("human", "Ann, who lives in Berlin", Actor::AGENT);
+        /// assert_eq!(*documents.put(longer).await.unwrap_err().kind(), ErrorKind::LimitExceeded);
+        /// # Ok(()) }
+        /// ```
+        pub const fn with_limit(bytes: u64) => limit = Some(bytes);
     }
 
     /// Names a blob of the session, which is put before, so that it stays as long as this version does.
@@ -234,7 +224,7 @@ impl DocumentWrite {
     }
 
     /// Returns the event for the write, if the precondition holds in `session`.
-    fn after(&self, session: &Session) -> Result<NewEvent> {
+    fn after(&self, session: &SessionRecord) -> Result<NewEvent> {
         let head = session.document(&self.name);
         let fits = match (self.expect, head) {
             (Precondition::None, _)
@@ -282,12 +272,12 @@ impl Documents {
     /// use agent_runtime::documents::Documents;
     ///
     /// let storage = agent.storage();
-    /// let documents = Documents::new(storage.sessions.clone(), agent.effects().clone(), chat.id());
+    /// let documents = Documents::new(storage.sessions.clone(), chat.id());
     /// assert!(documents.list().await?.is_empty());
     /// # Ok(()) }
     /// ```
-    pub const fn new(sessions: Arc<dyn SessionStore>, effects: Effects, session: SessionId) -> Self {
-        Self { sessions, effects, session }
+    pub const fn new(sessions: Sessions, session: SessionId) -> Self {
+        Self { sessions, session }
     }
 
     /// Lists the documents without their texts. Reads the record only.
@@ -441,29 +431,20 @@ impl Documents {
     /// or a full record (a text is never cut); `InvalidInput` for an invalid name, and if the system would overwrite a
     /// text of an agent or a person; errors of the store.
     pub async fn put(&self, write: DocumentWrite) -> Result<Revision> {
-        let mut last = None;
-        for _ in 0..ATTEMPTS {
+        // If another writer was faster, the precondition is checked again.
+        let mut attempts = Attempts::at_most(ATTEMPTS);
+        loop {
             let now = self.sessions.load(self.session).await?;
             let is_gone = write.text.is_none() && now.document(&write.name).is_none();
             if is_gone && write.expect == Precondition::None {
                 return Ok(Revision::ZERO);
             }
-            let commit = Commit::seal(&self.effects, self.session, now.head).with_event(write.after(&now)?);
-            match self.sessions.commit_with_retry(commit).await {
-                Ok(_) => {
-                    return Ok(now.document(&write.name).map_or(Revision::ZERO, |head| head.revision).next());
-                }
-                // Another writer was faster; the precondition is checked again.
-                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => last = Some(error),
-                Err(error) => return Err(error),
+            let commit = self.sessions.seal(self.session, now.head).with_event(write.after(&now)?);
+            let before = now.document(&write.name).map_or(Revision::ZERO, |head| head.revision);
+            if let Some(put) = attempts.outcome(self.sessions.commit_with_retry(commit).await) {
+                return put.map(|_| before.next());
             }
         }
-        Err(last.unwrap_or_else(|| {
-            Error::invalid(format!(
-                "document {} was not written, because other writers interfered; try again",
-                write.name
-            ))
-        }))
     }
 
     /// Restores an earlier version by writing its text as a new version. Returns the new number.
@@ -526,14 +507,14 @@ impl Documents {
         saved.is_ok()
     }
 
-    async fn at(&self, session: &Session, seq: Seq) -> Result<Document> {
+    async fn at(&self, session: &SessionRecord, seq: Seq) -> Result<Document> {
         Document::at(&*self.sessions, session, seq).await
     }
 }
 
 impl Document {
     /// Returns the version that an event of a session's history holds.
-    pub(crate) async fn at<S: SessionStore + ?Sized>(store: &S, session: &Session, seq: Seq) -> Result<Self> {
+    pub(crate) async fn at(store: &dyn SessionStore, session: &SessionRecord, seq: Seq) -> Result<Self> {
         let before = Seq::new(seq.get().saturating_sub(1));
         let page = store.history_of(session, ReadEvents::first(1).with_after(before)).await?;
         let event = page.events.into_iter().next().filter(|event| event.seq == seq);

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use agent_core::clock::Effects;
 use agent_core::commit::Precondition;
 use agent_core::event::{Media, MediaSource, Part};
 use agent_core::json::RawJson;
@@ -15,6 +14,7 @@ use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream};
 
 use crate::areas::check_path;
+use crate::contested::Attempts;
 use crate::documents::{DocumentWrite, Documents};
 
 /// Document that lists the files of an area, and the version of its form.
@@ -34,7 +34,7 @@ const ATTEMPTS: usize = 64;
 /// Files in one [`WorkspaceArea`] of a workspace.
 ///
 /// Files are stored in a [hidden session](HiddenSession::area) of the workspace: a document lists them, and each file of
-/// more than 1 KiB is a [blob](agent_core::SessionStore::put_blob) of that session. They are durable when acknowledged,
+/// more than 1 KiB is a [blob](agent_core::store::BlobStore::put) of that session. They are durable when acknowledged,
 /// and included in every copy. Deleting the workspace deletes its files. Earlier contents of a file, and files that were
 /// deleted, take their space until then.
 ///
@@ -48,17 +48,16 @@ const ATTEMPTS: usize = 64;
 ///
 /// ```
 /// use agent_core::{MemoryStore, Storage};
-/// use agent_core::clock::Effects;
 /// use agent_core::model::Actor;
 /// use agent_core::store::WorkspaceArea;
 /// use agent_runtime::files::WorkspaceFiles;
 /// use agent_runtime::{NewWorkspace, WorkspaceManager};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
-/// let manager = WorkspaceManager::new(storage.clone(), effects.clone());
+/// # let storage = Storage::from(MemoryStore::new());
+/// let manager = WorkspaceManager::new(storage.clone());
 /// let workspace = manager.create(NewWorkspace::new("home")).await?;
-/// let skills = WorkspaceFiles::new(&storage, &effects, workspace.id, WorkspaceArea::Skills);
+/// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
 /// skills.put("review/SKILL.md", "# How to review", Actor::USER).await?;
 /// assert_eq!(skills.list().await?[0].name, "review/SKILL.md");
 /// # Ok(()) }
@@ -66,7 +65,6 @@ const ATTEMPTS: usize = 64;
 #[derive(Clone, Debug)]
 pub struct WorkspaceFiles {
     storage: Storage,
-    effects: Effects,
     hidden: HiddenSession,
     area: WorkspaceArea,
 }
@@ -152,20 +150,19 @@ impl WorkspaceFiles {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
     /// # use agent_core::store::WorkspaceArea;
     /// # use agent_core::{MemoryStore, Storage};
     /// # use agent_runtime::files::WorkspaceFiles;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
-    /// # let workspace = WorkspaceManager::new(storage.clone(), effects.clone()).create(NewWorkspace::new("home")).await?;
-    /// let memory = WorkspaceFiles::new(&storage, &effects, workspace.id, WorkspaceArea::Memory);
+    /// # let storage = Storage::from(MemoryStore::new());
+    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// let memory = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Memory);
     /// assert!(memory.list().await?.is_empty());
     /// # Ok(()) }
     /// ```
-    pub fn new(storage: &Storage, effects: &Effects, workspace: WorkspaceId, area: WorkspaceArea) -> Self {
+    pub fn new(storage: &Storage, workspace: WorkspaceId, area: WorkspaceArea) -> Self {
         let hidden = HiddenSession::area(workspace, area);
-        Self { storage: storage.clone(), effects: effects.clone(), hidden, area }
+        Self { storage: storage.clone(), hidden, area }
     }
 
     /// Writes a file whose bytes are in memory, unconditionally. Returns the number of the new version of the area,
@@ -173,15 +170,14 @@ impl WorkspaceFiles {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
     /// # use agent_core::model::Actor;
     /// # use agent_core::store::WorkspaceArea;
     /// # use agent_core::{MemoryStore, Storage};
     /// # use agent_runtime::files::WorkspaceFiles;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
-    /// # let workspace = WorkspaceManager::new(storage.clone(), effects.clone()).create(NewWorkspace::new("home")).await?;
-    /// let skills = WorkspaceFiles::new(&storage, &effects, workspace.id, WorkspaceArea::Skills);
+    /// # let storage = Storage::from(MemoryStore::new());
+    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
     /// let first = skills.put("logo.png", vec![0x89, b'P', b'N', b'G'], Actor::USER).await?;
     /// let second = skills.put("logo.png", vec![0xff, 0xd8], Actor::USER).await?;
     /// assert_eq!((first.get(), second.get()), (1, 2));
@@ -203,18 +199,17 @@ impl WorkspaceFiles {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
     /// # use agent_core::model::Actor;
     /// # use agent_core::store::WorkspaceArea;
     /// # use agent_core::{MemoryStore, Storage};
     /// # use agent_runtime::files::WorkspaceFiles;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
-    /// # let workspace = WorkspaceManager::new(storage.clone(), effects.clone()).create(NewWorkspace::new("home")).await?;
+    /// # let storage = Storage::from(MemoryStore::new());
+    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
     /// use agent_core::store::BlobInfo;
     /// use futures::{StreamExt, stream};
     ///
-    /// let memory = WorkspaceFiles::new(&storage, &effects, workspace.id, WorkspaceArea::Memory);
+    /// let memory = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Memory);
     /// let content = || stream::iter((0..8).map(|_| Ok(vec![7; 1 << 20].into()))).boxed();
     /// let info = BlobInfo::of_stream(content()).await?;
     /// memory.put_content("film.mp4", info, content, Actor::USER).await?;
@@ -244,45 +239,44 @@ impl WorkspaceFiles {
                 format!("workspace {} is being deleted; store the file in another workspace", workspace.id),
             ));
         }
-        let session = self.hidden.open(&self.storage.sessions, &self.effects).await?.id;
+        let session = self.hidden.open(&self.storage.sessions).await?.id;
         let media = self.store(session, info, &content).await?.with_name(name);
-        let mut last = None;
-        for _ in 0..ATTEMPTS {
+        let mut attempt = 1;
+        loop {
             let mut manifest = self.manifest(session).await?;
             if manifest.files.get(name) == Some(&media) {
                 return Ok(manifest.revision);
             }
             manifest.files.insert(name.to_owned(), media.clone());
-            match self.write(session, &manifest, Some(&media), actor.clone()).await {
+            let error = match self.write(session, &manifest, Some(&media), actor.clone()).await {
                 Ok(revision) => return Ok(revision),
-                Err(error) => match error.kind() {
-                    // Another writer was faster.
-                    ErrorKind::Conflict { .. } => last = Some(error),
-                    // The blob was swept before the list named it.
-                    ErrorKind::BlobMissing { .. } => {
-                        drop(self.store(session, info, &content).await?);
-                        last = Some(error);
-                    }
-                    _ => return Err(error),
-                },
+                Err(error) => error,
+            };
+            match error.kind() {
+                // Another writer was faster.
+                ErrorKind::Conflict { .. } if attempt < ATTEMPTS => {}
+                // The blob was swept before the list named it.
+                ErrorKind::BlobMissing { .. } if attempt < ATTEMPTS => {
+                    drop(self.store(session, info, &content).await?);
+                }
+                _ => return Err(error),
             }
+            attempt += 1;
         }
-        Err(last.unwrap_or_else(|| self.overtaken()))
     }
 
     /// Returns the bytes of a file in memory; `None` if there is no such file. See [`read`](Self::read) for large files.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
     /// # use agent_core::model::Actor;
     /// # use agent_core::store::WorkspaceArea;
     /// # use agent_core::{MemoryStore, Storage};
     /// # use agent_runtime::files::WorkspaceFiles;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
-    /// # let workspace = WorkspaceManager::new(storage.clone(), effects.clone()).create(NewWorkspace::new("home")).await?;
-    /// let skills = WorkspaceFiles::new(&storage, &effects, workspace.id, WorkspaceArea::Skills);
+    /// # let storage = Storage::from(MemoryStore::new());
+    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
     /// skills.put("review/SKILL.md", "# How to review", Actor::USER).await?;
     /// assert_eq!(skills.get("review/SKILL.md", 1 << 20).await?.unwrap(), "# How to review");
     /// assert_eq!(skills.get("deploy/SKILL.md", 1 << 20).await?, None);
@@ -312,17 +306,16 @@ impl WorkspaceFiles {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
     /// # use agent_core::model::Actor;
     /// # use agent_core::store::WorkspaceArea;
     /// # use agent_core::{MemoryStore, Storage};
     /// # use agent_runtime::files::WorkspaceFiles;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
-    /// # let workspace = WorkspaceManager::new(storage.clone(), effects.clone()).create(NewWorkspace::new("home")).await?;
+    /// # let storage = Storage::from(MemoryStore::new());
+    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
     /// use futures::TryStreamExt;
     ///
-    /// let memory = WorkspaceFiles::new(&storage, &effects, workspace.id, WorkspaceArea::Memory);
+    /// let memory = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Memory);
     /// memory.put("film.mp4", vec![7; 1_000_000], Actor::USER).await?;
     /// let mut file = memory.read("film.mp4").await?.unwrap();
     /// let mut bytes = 0;
@@ -345,7 +338,7 @@ impl WorkspaceFiles {
         let info = info(&media);
         let content = match media.source {
             MediaSource::Inline(bytes) => stream::iter([Ok(Bytes::copy_from_slice(&bytes))]).boxed(),
-            _ => match self.storage.sessions.read_blob(ReadBlob::new(session, info.name)).await {
+            _ => match self.storage.sessions.blobs().read(ReadBlob::new(session, info.name)).await {
                 Ok(read) => read.content,
                 Err(error) if *error.kind() == ErrorKind::NotFound => {
                     return Err(Error::corrupt(format!(
@@ -364,15 +357,14 @@ impl WorkspaceFiles {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
     /// # use agent_core::model::Actor;
     /// # use agent_core::store::WorkspaceArea;
     /// # use agent_core::{MemoryStore, Storage};
     /// # use agent_runtime::files::WorkspaceFiles;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
-    /// # let workspace = WorkspaceManager::new(storage.clone(), effects.clone()).create(NewWorkspace::new("home")).await?;
-    /// let skills = WorkspaceFiles::new(&storage, &effects, workspace.id, WorkspaceArea::Skills);
+    /// # let storage = Storage::from(MemoryStore::new());
+    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
     /// for name in ["review/SKILL.md", "deploy/SKILL.md"] {
     ///     skills.put(name, "# How to do it", Actor::USER).await?;
     /// }
@@ -394,15 +386,14 @@ impl WorkspaceFiles {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
     /// # use agent_core::model::Actor;
     /// # use agent_core::store::WorkspaceArea;
     /// # use agent_core::{MemoryStore, Storage};
     /// # use agent_runtime::files::WorkspaceFiles;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
-    /// # let workspace = WorkspaceManager::new(storage.clone(), effects.clone()).create(NewWorkspace::new("home")).await?;
-    /// let skills = WorkspaceFiles::new(&storage, &effects, workspace.id, WorkspaceArea::Skills);
+    /// # let storage = Storage::from(MemoryStore::new());
+    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
     /// skills.put("review/SKILL.md", "# How to review", Actor::USER).await?;
     /// assert!(skills.delete("review/SKILL.md", Actor::USER).await?);
     /// assert!(!skills.delete("review/SKILL.md", Actor::USER).await?);
@@ -415,19 +406,17 @@ impl WorkspaceFiles {
     pub async fn delete(&self, name: &str, actor: Actor) -> Result<bool> {
         check_path(name)?;
         let Some(session) = self.find().await? else { return Ok(false) };
-        let mut last = None;
-        for _ in 0..ATTEMPTS {
+        let mut attempts = Attempts::at_most(ATTEMPTS);
+        loop {
             let mut manifest = self.manifest(session).await?;
             if manifest.files.remove(name).is_none() {
                 return Ok(false);
             }
-            match self.write(session, &manifest, None, actor.clone()).await {
-                Ok(_) => return Ok(true),
-                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => last = Some(error),
-                Err(error) => return Err(error),
+            let written = self.write(session, &manifest, None, actor.clone()).await;
+            if let Some(deleted) = attempts.outcome(written) {
+                return deleted.map(|_| true);
             }
         }
-        Err(last.unwrap_or_else(|| self.overtaken()))
     }
 
     /// Stores the bytes of a file, unless they are few or the store has no blobs; returns how the list names them.
@@ -440,7 +429,7 @@ impl WorkspaceFiles {
         let sessions = &self.storage.sessions;
         let put = PutBlob::new(session, info, content());
         if info.bytes > INLINE_MAX && sessions.capabilities().blob_max_bytes > 0 {
-            sessions.put_blob(put).await?;
+            sessions.blobs().put(put).await?;
             return Ok(Media::blob(MEDIA_TYPE, info.name, info.bytes));
         }
         if info.bytes > LISTED_MAX {
@@ -450,11 +439,7 @@ impl WorkspaceFiles {
                 info.bytes
             )));
         }
-        let mut chunks = put.into_chunks(LISTED_MAX)?;
-        let mut bytes = BytesMut::new();
-        while let Some(chunk) = chunks.next().await? {
-            bytes.extend_from_slice(&chunk);
-        }
+        let bytes = put.into_chunks(LISTED_MAX)?.into_bytes().await?;
         Ok(Media::inline(MEDIA_TYPE, &*bytes))
     }
 
@@ -490,15 +475,11 @@ impl WorkspaceFiles {
     }
 
     fn documents(&self, session: SessionId) -> Documents {
-        Documents::new(self.storage.sessions.clone(), self.effects.clone(), session)
+        Documents::new(self.storage.sessions.clone(), session)
     }
 
     async fn find(&self) -> Result<Option<SessionId>> {
         Ok(self.hidden.find(&*self.storage.sessions).await?.map(|session| session.id))
-    }
-
-    fn overtaken(&self) -> Error {
-        Error::new(ErrorKind::Unavailable, format!("other writers changed {self} meanwhile; try again"))
     }
 }
 

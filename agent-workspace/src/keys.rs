@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use agent_core::session::{ConversationKey, NewSession, Session};
+use agent_core::session::{ConversationKey, NewSession, SessionRecord};
 use agent_core::state::SessionState;
 use agent_core::text::quoted;
 use agent_core::{Error, ErrorKind, Result, SessionId, WorkspaceId};
@@ -16,7 +16,7 @@ use crate::manager::WorkspaceManager;
 #[derive(Clone, Debug)]
 pub enum Lookup {
     /// The conversation exists.
-    Taken(Arc<Session>),
+    Taken(Arc<SessionRecord>),
     /// The conversation does not exist; create this session for it.
     Free(Box<NewSession>),
 }
@@ -27,7 +27,7 @@ pub struct Newest {
     /// Number of the session among those of the key, from 0.
     pub generation: u64,
     /// Record of the session; `Err` if it is damaged.
-    pub record: Result<Arc<Session>>,
+    pub record: Result<Arc<SessionRecord>>,
 }
 
 impl Newest {

@@ -1,19 +1,14 @@
 //! Learnings of an agent, shared by its sessions, and the shared note to which learnings are promoted.
 
-use std::sync::Arc;
-
+use crate::contested::Attempts;
 use crate::documents::{Document, Documents};
-use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Precondition};
 use agent_core::event::{
     DocumentWritten, Event, EventPayload, EventType, Learning, LearningPromoted, NewEvent,
 };
 use agent_core::model::Actor;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{HiddenSession, ReadEvents};
-use agent_core::{
-    Error, ErrorKind, Result, Seq, SessionStore, SessionStoreExt, Storage, Timestamp, WorkspaceId,
-};
+use agent_core::{Error, ErrorKind, Result, Seq, SessionStoreExt, Sessions, Storage, Timestamp, WorkspaceId};
 
 /// Maximum number of attempts of a change, if other writers interfere.
 const ATTEMPTS: usize = 64;
@@ -39,7 +34,7 @@ const PAGE: usize = 500;
 ///
 /// // `chat` is a conversation of the agent "support".
 /// let workspace = chat.record().workspace;
-/// let learnings = Learnings::new(agent.storage(), agent.effects(), workspace, "support");
+/// let learnings = Learnings::new(agent.storage(), workspace, "support");
 /// let lesson = Learning::new(LearningKind::Lesson, "Ask for the order number first.");
 /// let added = learnings.add(lesson, Actor::AGENT).await?;
 /// learnings.promote(added.seq, Actor::USER).await?;
@@ -51,8 +46,7 @@ const PAGE: usize = 500;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Learnings {
-    sessions: Arc<dyn SessionStore>,
-    effects: Effects,
+    sessions: Sessions,
     hidden: HiddenSession,
 }
 
@@ -105,18 +99,13 @@ impl Learnings {
     /// use agent_core::WorkspaceId;
     /// use agent_runtime::learnings::Learnings;
     ///
-    /// let learnings = Learnings::new(agent.storage(), agent.effects(), WorkspaceId::DEFAULT, "support");
+    /// let learnings = Learnings::new(agent.storage(), WorkspaceId::DEFAULT, "support");
     /// assert!(learnings.list(10, None).await?.learnings.is_empty());
     /// # Ok(()) }
     /// ```
-    pub fn new(
-        storage: &Storage,
-        effects: &Effects,
-        workspace: WorkspaceId,
-        agent: impl Into<String>,
-    ) -> Self {
+    pub fn new(storage: &Storage, workspace: WorkspaceId, agent: impl Into<String>) -> Self {
         let hidden = HiddenSession::agent(workspace, agent);
-        Self { sessions: storage.sessions.clone(), effects: effects.clone(), hidden }
+        Self { sessions: storage.sessions.clone(), hidden }
     }
 
     /// Adds a learning, unless [an identical one](Learning::is_same) exists. Returns its position, and whether it is new.
@@ -134,7 +123,7 @@ impl Learnings {
     /// # use agent_core::model::Actor;
     /// # use agent_runtime::learnings::Learnings;
     /// # let workspace = chat.record().workspace;
-    /// let learnings = Learnings::new(agent.storage(), agent.effects(), workspace, "support");
+    /// let learnings = Learnings::new(agent.storage(), workspace, "support");
     /// let lesson = Learning::new(LearningKind::Lesson, "Ask for the order number first.").with_session(chat.id(), None);
     /// let added = learnings.add(lesson.clone(), Actor::AGENT).await?;
     /// let again = learnings.add(lesson, Actor::AGENT).await?;
@@ -149,9 +138,9 @@ impl Learnings {
     pub async fn add(&self, learning: Learning, actor: Actor) -> Result<Added> {
         learning.check()?;
         let mut checked = Seq::ZERO;
-        let mut last = None;
-        for _ in 0..ATTEMPTS {
-            let now = self.hidden.open(&self.sessions, &self.effects).await?;
+        let mut attempts = Attempts::at_most(ATTEMPTS);
+        loop {
+            let now = self.hidden.open(&self.sessions).await?;
             let known = self.search(
                 &now,
                 EventType::SESSION_LEARNING_ADDED,
@@ -164,15 +153,10 @@ impl Learnings {
             checked = now.head;
             let event =
                 NewEvent::of(&EventPayload::SessionLearningAdded(learning.clone())).with_actor(actor.clone());
-            match self.commit(&now, vec![event]).await {
-                Ok(seq) => return Ok(Added { seq, new: true }),
-                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => last = Some(error),
-                Err(error) => return Err(error),
+            if let Some(added) = attempts.outcome(self.commit(&now, vec![event]).await) {
+                return added.map(|seq| Added { seq, new: true });
             }
         }
-        Err(last.unwrap_or_else(|| {
-            Error::invalid("the learning was not added, because other writers interfered; try again")
-        }))
     }
 
     /// Lists the learnings, newest first, `limit` on a page. `before` is [`LearningPage::next`] of the page before.
@@ -188,7 +172,7 @@ impl Learnings {
     /// # use agent_core::model::Actor;
     /// # use agent_runtime::learnings::Learnings;
     /// # let workspace = chat.record().workspace;
-    /// let learnings = Learnings::new(agent.storage(), agent.effects(), workspace, "support");
+    /// let learnings = Learnings::new(agent.storage(), workspace, "support");
     /// for text in ["Be brief.", "Ask first.", "Cite sources."] {
     ///     learnings.add(Learning::new(LearningKind::Lesson, text), Actor::AGENT).await?;
     /// }
@@ -227,7 +211,7 @@ impl Learnings {
     /// # use agent_core::model::Actor;
     /// # use agent_runtime::learnings::Learnings;
     /// # let workspace = chat.record().workspace;
-    /// let learnings = Learnings::new(agent.storage(), agent.effects(), workspace, "support");
+    /// let learnings = Learnings::new(agent.storage(), workspace, "support");
     /// let added = learnings.add(Learning::new(LearningKind::Lesson, "Be brief."), Actor::AGENT).await?;
     /// assert!(learnings.promote(added.seq, Actor::USER).await?);
     /// assert!(!learnings.promote(added.seq, Actor::USER).await?);
@@ -238,8 +222,8 @@ impl Learnings {
     ///
     /// `NotFound` if there is no such learning; `LimitExceeded` if the note is full; errors of the store.
     pub async fn promote(&self, learning: Seq, actor: Actor) -> Result<bool> {
-        let mut last = None;
-        for _ in 0..ATTEMPTS {
+        let mut attempts = Attempts::at_most(ATTEMPTS);
+        loop {
             let missing = || {
                 Error::new(
                     ErrorKind::NotFound,
@@ -269,15 +253,10 @@ impl Learnings {
                 EventPayload::SessionLearningPromoted(LearningPromoted::new(learning, Self::MEMORY));
             let events = [NewEvent::document_written(written), NewEvent::of(&promoted)];
             let events = events.map(|event| event.with_actor(actor.clone())).into();
-            match self.commit(&now, events).await {
-                Ok(_) => return Ok(true),
-                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => last = Some(error),
-                Err(error) => return Err(error),
+            if let Some(promoted) = attempts.outcome(self.commit(&now, events).await) {
+                return promoted.map(|_| true);
             }
         }
-        Err(last.unwrap_or_else(|| {
-            Error::invalid(format!("the learning at event {learning} was not promoted; try again"))
-        }))
     }
 
     /// Returns the agent's shared note; `None` if no learning was promoted yet.
@@ -293,7 +272,7 @@ impl Learnings {
     /// # use agent_core::model::Actor;
     /// # use agent_runtime::learnings::Learnings;
     /// # let workspace = chat.record().workspace;
-    /// let learnings = Learnings::new(agent.storage(), agent.effects(), workspace, "support");
+    /// let learnings = Learnings::new(agent.storage(), workspace, "support");
     /// assert_eq!(learnings.memory().await?, None);
     /// let added = learnings.add(Learning::new(LearningKind::Lesson, "Be brief."), Actor::AGENT).await?;
     /// learnings.promote(added.seq, Actor::USER).await?;
@@ -329,28 +308,26 @@ impl Learnings {
     ///
     /// # use agent_runtime::learnings::Learnings;
     /// # let workspace = chat.record().workspace;
-    /// let learnings = Learnings::new(agent.storage(), agent.effects(), workspace, "support");
+    /// let learnings = Learnings::new(agent.storage(), workspace, "support");
     /// learnings.add(Learning::new(LearningKind::Lesson, "Be brief."), Actor::AGENT).await?;
     /// learnings.documents().put(DocumentWrite::new("glossary", "SKU: article number", Actor::USER)).await?;
     /// assert_eq!(learnings.documents().list().await?.len(), 1);
     /// # Ok(()) }
     /// ```
     pub fn documents(&self) -> Documents {
-        Documents::new(self.sessions.clone(), self.effects.clone(), self.hidden.id())
+        Documents::new(self.sessions.clone(), self.hidden.id())
     }
 
     /// Commits events if the hidden session has not changed.
-    async fn commit(&self, now: &Session, events: Vec<NewEvent>) -> Result<Seq> {
-        let commit = Commit::seal(&self.effects, now.id, now.head)
-            .with_precondition(Precondition::Matches(now.head))
-            .with_events(events);
+    async fn commit(&self, now: &SessionRecord, events: Vec<NewEvent>) -> Result<Seq> {
+        let commit = self.sessions.seal_unchanged(now.id, now.head).with_events(events);
         Ok(self.sessions.commit_with_retry(commit).await?.last)
     }
 
     /// Returns the first event of a type after `after`, up to the head, whose payload satisfies `is_wanted`.
     async fn search(
         &self,
-        now: &Session,
+        now: &SessionRecord,
         kind: EventType,
         after: Seq,
         is_wanted: impl Fn(&EventPayload) -> bool,

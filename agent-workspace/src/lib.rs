@@ -31,6 +31,7 @@
 pub mod areas;
 pub mod blobs;
 pub mod configuration;
+mod contested;
 pub mod documents;
 pub mod files;
 pub mod keys;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use futures::TryStreamExt;
 use tracing::warn;
 
-use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Precondition, Trigger};
+use crate::contested::Attempts;
+use agent_core::commit::{Precondition, Trigger};
 use agent_core::json::RawFields;
 use agent_core::model::{Actor, Patch, Workspace, WorkspaceStatus};
-use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::session::{NewSession, SessionRecord, SessionSummary};
+use agent_core::setters;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
     Binding, BindingQuery, HiddenSession, Page, Purge, SessionQuery, WorkspaceQuery, pages,
@@ -51,7 +52,6 @@ const LATEST_PAGE: usize = 32;
 #[derive(Clone, Debug)]
 pub struct WorkspaceManager {
     pub(crate) storage: Storage,
-    pub(crate) effects: Effects,
 }
 
 /// Workspace of a device, and how it was found.
@@ -120,32 +120,18 @@ impl NewWorkspace {
         Self { name: Some(name.into()), ..Self::default() }
     }
 
-    /// Sets the id; default a new one.
-    #[must_use]
-    pub fn with_id(mut self, id: WorkspaceId) -> Self {
-        self.id = Some(id);
-        self
-    }
+    setters! {
+        /// Sets the id; default a new one.
+        pub fn with_id(id: WorkspaceId) => id = Some(id);
 
-    /// Sets the name of the provider that the workspace's sessions use; default that of the host's configuration.
-    #[must_use]
-    pub fn with_provider(mut self, provider: impl Into<String>) -> Self {
-        self.provider = Some(provider.into());
-        self
-    }
+        /// Sets the name of the provider that the workspace's sessions use; default that of the host's configuration.
+        pub fn with_provider(provider: impl Into<String>) => provider = Some(provider.into());
 
-    /// Sets the description; default none.
-    #[must_use]
-    pub fn with_description(mut self, description: impl Into<String>) -> Self {
-        self.description = Some(description.into());
-        self
-    }
+        /// Sets the description; default none.
+        pub fn with_description(description: impl Into<String>) => description = Some(description.into());
 
-    /// Sets the creator; default none.
-    #[must_use]
-    pub fn with_creator(mut self, creator: Actor) -> Self {
-        self.creator = Some(creator);
-        self
+        /// Sets the creator; default none.
+        pub fn with_creator(creator: Actor) => creator = Some(creator);
     }
 }
 
@@ -162,8 +148,8 @@ impl WorkspaceManager {
     /// assert_eq!(manager.default_workspace().await?.name, "default");
     /// # Ok(()) }
     /// ```
-    pub const fn new(storage: Storage, effects: Effects) -> Self {
-        Self { storage, effects }
+    pub const fn new(storage: Storage) -> Self {
+        Self { storage }
     }
 
     /// Returns the workspace of a device; creates one if the device is not bound.
@@ -225,7 +211,7 @@ impl WorkspaceManager {
         let (mut id, mut how) = match bound {
             Some(id) => (id, Resolution::Found),
             None => {
-                let id = self.effects.new_workspace_id();
+                let id = self.storage.effects().new_workspace_id();
                 (
                     self.storage.bindings.bind(device, id, Precondition::MustNotExist).await?,
                     Resolution::Created,
@@ -246,7 +232,7 @@ impl WorkspaceManager {
                     self.create_if_absent(new.clone().with_id(id)).await?;
                 }
                 Err(error) if *error.kind() == ErrorKind::Deleted => {
-                    let (old, next) = (id, self.effects.new_workspace_id());
+                    let (old, next) = (id, self.storage.effects().new_workspace_id());
                     warn!(%device, workspace = %old, "the bound workspace was deleted; the device is bound to a new one");
                     how = Resolution::Rebound(old);
                     id = match self.storage.bindings.bind(device, next, Precondition::Matches(old)).await {
@@ -319,9 +305,10 @@ impl WorkspaceManager {
     /// `Conflict` if a workspace with this id exists, which is not changed; `Deleted` if one was deleted;
     /// `InvalidInput` and `LimitExceeded` for an invalid field.
     pub async fn create(&self, new: NewWorkspace) -> Result<Workspace> {
-        let id = new.id.unwrap_or_else(|| self.effects.new_workspace_id());
+        let id = new.id.unwrap_or_else(|| self.storage.effects().new_workspace_id());
         let name = new.name.unwrap_or_else(|| default_name(id));
-        let mut workspace = Workspace::new(id, name, self.effects.new_session_id(), self.effects.now());
+        let mut workspace =
+            Workspace::new(id, name, self.storage.effects().new_session_id(), self.storage.effects().now());
         workspace.provider = new.provider;
         workspace.description = new.description;
         workspace.creator = new.creator;
@@ -401,7 +388,7 @@ impl WorkspaceManager {
     ///
     /// `NotFound`, `Deleted`.
     pub async fn touch(&self, id: WorkspaceId) -> Result<()> {
-        let now: Timestamp = self.effects.now();
+        let now: Timestamp = self.storage.effects().now();
         self.storage.workspaces.touch(id, now).await
     }
 
@@ -443,8 +430,8 @@ impl WorkspaceManager {
         id: WorkspaceId,
         mut change: impl FnMut(&mut Workspace) + Send,
     ) -> Result<Workspace> {
-        let mut last = None;
-        for _ in 0..ATTEMPTS {
+        let mut attempts = Attempts::at_most(ATTEMPTS);
+        loop {
             let now = self.storage.workspaces.load(id).await?;
             let mut next = now.clone();
             change(&mut next);
@@ -452,12 +439,10 @@ impl WorkspaceManager {
             next.created_at = now.created_at;
             next.last_accessed = now.last_accessed;
             next.revision = now.revision;
-            match self.storage.workspaces.update(next).await {
-                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => last = Some(error),
-                other => return other,
+            if let Some(changed) = attempts.outcome(self.storage.workspaces.update(next).await) {
+                return changed;
             }
         }
-        Err(last.unwrap_or_else(|| Error::invalid(format!("workspace {id} was not changed; try again"))))
     }
 
     /// Changes the display name of a workspace. Returns the new record.
@@ -583,7 +568,7 @@ impl WorkspaceManager {
     /// `Deleted` or `Busy` if a new session is needed and the workspace was deleted or is being deleted; `Corrupt` if the
     /// main session is damaged: `agent_admin::salvage` creates a session from its readable part, and
     /// [`set_main_session`](Self::set_main_session) makes that session the main one. Errors of the store.
-    pub async fn main_session(&self, workspace: &Workspace) -> Result<Arc<Session>> {
+    pub async fn main_session(&self, workspace: &Workspace) -> Result<Arc<SessionRecord>> {
         let (id, mut main) = (workspace.id, workspace.main_session);
         for _ in 0..ATTEMPTS {
             let session = match self.session_or_new(NewSession::new(main, id)).await {
@@ -599,7 +584,7 @@ impl WorkspaceManager {
                 return Ok(session);
             }
             warn!(workspace = %id, session = %main, "the main session was deleted; a new one replaces it");
-            let next = self.effects.new_session_id();
+            let next = self.storage.effects().new_session_id();
             let replace = |workspace: &mut Workspace| {
                 if workspace.main_session == main {
                     workspace.main_session = next;
@@ -613,7 +598,7 @@ impl WorkspaceManager {
         ))
     }
 
-    async fn session_or_new(&self, new: NewSession) -> Result<Arc<Session>> {
+    async fn session_or_new(&self, new: NewSession) -> Result<Arc<SessionRecord>> {
         let id = new.id;
         match self.storage.sessions.load(id).await {
             Err(error) if *error.kind() == ErrorKind::NotFound => {}
@@ -632,8 +617,8 @@ impl WorkspaceManager {
     /// # Errors
     ///
     /// `Deleted` or `Busy` if the workspace is deleted or being deleted; errors of the stores.
-    pub async fn create_session(&self, new: NewSession) -> Result<Arc<Session>> {
-        let session = self.storage.sessions.create(&self.effects, new).await?;
+    pub async fn create_session(&self, new: NewSession) -> Result<Arc<SessionRecord>> {
+        let session = self.storage.sessions.create(new).await?;
         self.confirm_created(&session).await?;
         Ok(session)
     }
@@ -645,22 +630,19 @@ impl WorkspaceManager {
     /// # Errors
     ///
     /// `Deleted` or `Busy` if the workspace is deleted or being deleted; errors of the stores.
-    pub async fn confirm_created(&self, session: &Session) -> Result<()> {
+    pub async fn confirm_created(&self, session: &SessionRecord) -> Result<()> {
         match self.load_in_use(session.workspace).await {
             Err(error) if matches!(error.kind(), ErrorKind::Deleted | ErrorKind::Busy { .. }) => {
-                let delete = Commit::seal(&self.effects, session.id, session.head)
-                    .with_precondition(Precondition::Matches(session.head))
+                let sessions = &self.storage.sessions;
+                let delete = sessions
+                    .seal_unchanged(session.id, session.head)
                     .with_trigger(Trigger::Delete(Reason::Collected));
-                // If another writer was faster, the deletion of the workspace deletes the session.
-                let deleted = self.storage.sessions.commit_with_retry(delete).await;
-                let purged = match deleted {
-                    Ok(done) => {
-                        let purge = Purge::new(session.id, done.session.head);
-                        self.storage.sessions.purge(purge).await.map(drop)
-                    }
-                    Err(left) => Err(left),
+                let collected = async {
+                    // If another writer was faster, the deletion of the workspace deletes the session.
+                    let deleted = sessions.commit_with_retry(delete).await?.session;
+                    sessions.purge(Purge::new(deleted.id, deleted.head)).await
                 };
-                if let Err(left) = purged {
+                if let Err(left) = collected.await {
                     warn!(session = %session.id, error = %left, "a session of a deleted workspace is left for gc");
                 }
                 Err(error)
@@ -739,9 +721,12 @@ impl WorkspaceManager {
     /// # Errors
     ///
     /// `NotFound`, `Deleted` for the workspace; `Busy` while it is being deleted.
-    pub async fn new_session(&self, workspace: WorkspaceId, patch: &Patch) -> Result<Arc<Session>> {
+    pub async fn new_session(&self, workspace: WorkspaceId, patch: &Patch) -> Result<Arc<SessionRecord>> {
         self.load_in_use(workspace).await?;
-        self.create_session(NewSession::new(self.effects.new_session_id(), workspace).with_patch(patch)).await
+        self.create_session(
+            NewSession::new(self.storage.effects().new_session_id(), workspace).with_patch(patch),
+        )
+        .await
     }
 
     /// Returns the session of a workspace that was active last, of those that lists show; `None` if there is none.

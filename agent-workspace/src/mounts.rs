@@ -1,14 +1,11 @@
 //! Resources that a session may use, inherited from its tenant, its project and its objective.
 
-use std::sync::Arc;
-
-use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Committed, Precondition};
+use agent_core::commit::{Committed, Precondition};
 use agent_core::event::NewEvent;
 use agent_core::model::{MountOrigin, MountSet, Patch};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::HiddenSession;
-use agent_core::{ErrorKind, Result, SessionId, SessionStore, SessionStoreExt};
+use agent_core::{ErrorKind, Result, SessionId, SessionStore, SessionStoreExt, Sessions};
 
 /// Label that holds the name of a session's project.
 const PROJECT: &str = "project";
@@ -43,7 +40,7 @@ const OBJECTIVE: &str = "objective";
 /// let storage = agent.storage();
 /// let website = HiddenSession::project(WorkspaceId::DEFAULT, "website");
 /// let style = Patch::new().mount("kb:style-guide", Access::Read);
-/// update_scope(&storage.sessions, agent.effects(), &website, style).await?;
+/// update_scope(&storage.sessions, &website, style).await?;
 /// chat.update(Patch::new().mount("kb:drafts", Access::Write)).await?;
 ///
 /// let mounts = effective_mounts(&*storage.sessions, &chat.record()).await?;
@@ -55,7 +52,7 @@ const OBJECTIVE: &str = "objective";
 ///
 /// Errors of the store, also for an unreadable scope, which does not count as empty.
 #[doc(alias = "mounts")]
-pub async fn effective_mounts(sessions: &dyn SessionStore, session: &Session) -> Result<MountSet> {
+pub async fn effective_mounts(sessions: &dyn SessionStore, session: &SessionRecord) -> Result<MountSet> {
     let mounts = &session.attributes.mounts;
     let inherited = match &mounts.frozen {
         Some(frozen) => frozen.clone(),
@@ -81,7 +78,7 @@ pub async fn effective_mounts(sessions: &dyn SessionStore, session: &Session) ->
 ///
 /// let storage = agent.storage();
 /// let style = Patch::new().mount("kb:style-guide", Access::Read);
-/// update_scope(&storage.sessions, agent.effects(), &HiddenSession::Tenant, style).await?;
+/// update_scope(&storage.sessions, &HiddenSession::Tenant, style).await?;
 /// chat.update(Patch::new().remove_mount("kb:style-guide")).await?;
 ///
 /// // The session removes the resource, and still inherits it.
@@ -94,7 +91,7 @@ pub async fn effective_mounts(sessions: &dyn SessionStore, session: &Session) ->
 /// # Errors
 ///
 /// Errors of [`effective_mounts`].
-pub async fn inherited_mounts(sessions: &dyn SessionStore, session: &Session) -> Result<MountSet> {
+pub async fn inherited_mounts(sessions: &dyn SessionStore, session: &SessionRecord) -> Result<MountSet> {
     let labels = &session.attributes.labels;
     let mut scopes = vec![(HiddenSession::Tenant, MountOrigin::Tenant)];
     if let Some(project) = labels.get(PROJECT) {
@@ -140,10 +137,10 @@ pub async fn inherited_mounts(sessions: &dyn SessionStore, session: &Session) ->
 /// let sessions = &agent.storage().sessions;
 /// let website = HiddenSession::project(WorkspaceId::DEFAULT, "website");
 /// let add = Patch::new().mount("kb:style-guide", Access::Read);
-/// update_scope(sessions, agent.effects(), &website, add).await?;
+/// update_scope(sessions, &website, add).await?;
 /// assert_eq!(effective_mounts(&**sessions, &chat.record()).await?.len(), 1);
 ///
-/// update_scope(sessions, agent.effects(), &website, Patch::new().unmount("kb:style-guide")).await?;
+/// update_scope(sessions, &website, Patch::new().unmount("kb:style-guide")).await?;
 /// assert!(effective_mounts(&**sessions, &chat.record()).await?.is_empty());
 /// # Ok(()) }
 /// ```
@@ -155,14 +152,9 @@ pub async fn inherited_mounts(sessions: &dyn SessionStore, session: &Session) ->
 /// # Errors
 ///
 /// `InvalidInput` for an invalid name, `LimitExceeded`; errors of the store.
-pub async fn update_scope(
-    sessions: &Arc<dyn SessionStore>,
-    effects: &Effects,
-    scope: &HiddenSession,
-    patch: Patch,
-) -> Result<Committed> {
-    let now = scope.open(sessions, effects).await?;
-    sessions.append(effects, now.id, now.head, vec![NewEvent::updated(patch)]).await
+pub async fn update_scope(sessions: &Sessions, scope: &HiddenSession, patch: Patch) -> Result<Committed> {
+    let now = scope.open(sessions).await?;
+    sessions.append(now.id, now.head, vec![NewEvent::updated(patch)]).await
 }
 
 /// Freezes the mounts that a session inherits at present: later changes of its scopes do not affect it.
@@ -185,11 +177,11 @@ pub async fn update_scope(
 ///
 /// let sessions = &agent.storage().sessions;
 /// let add = Patch::new().mount("kb:style-guide", Access::Read);
-/// update_scope(sessions, agent.effects(), &HiddenSession::Tenant, add).await?;
-/// freeze_mounts(sessions, agent.effects(), chat.id()).await?;
+/// update_scope(sessions, &HiddenSession::Tenant, add).await?;
+/// freeze_mounts(sessions, chat.id()).await?;
 ///
 /// let remove = Patch::new().unmount("kb:style-guide");
-/// update_scope(sessions, agent.effects(), &HiddenSession::Tenant, remove).await?;
+/// update_scope(sessions, &HiddenSession::Tenant, remove).await?;
 /// let mounts = effective_mounts(&**sessions, &*chat.refresh().await?).await?;
 /// assert!(mounts.is_mounted("kb:style-guide", Access::Read));
 /// # Ok(()) }
@@ -202,14 +194,10 @@ pub async fn update_scope(
 /// # Errors
 ///
 /// `Conflict` if the session changed meanwhile; errors of the store.
-pub async fn freeze_mounts(
-    sessions: &Arc<dyn SessionStore>,
-    effects: &Effects,
-    session: SessionId,
-) -> Result<Committed> {
+pub async fn freeze_mounts(sessions: &Sessions, session: SessionId) -> Result<Committed> {
     let now = sessions.load(session).await?;
     let inherited = inherited_mounts(&**sessions, &now).await?;
-    let commit = Commit::seal(effects, session, now.head).with_precondition(Precondition::Matches(now.head));
+    let commit = sessions.seal(session, now.head).with_precondition(Precondition::Matches(now.head));
     sessions
         .commit_with_retry(commit.with_event(NewEvent::updated(Patch::new().freeze_mounts(Some(inherited)))))
         .await

@@ -11,8 +11,8 @@
 //!
 //! let (store, effects) = (MemoryStore::new(), Effects::default());
 //! let new = || NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-//! let (old, next) = (store.create(&effects, new()).await?, store.create(&effects, new()).await?);
-//! store.append(&effects, old.id, old.head, vec![NewEvent::user_message("hello")]).await?;
+//! let (old, next) = (store.sessions(&effects).create(new()).await?, store.sessions(&effects).create(new()).await?);
+//! store.sessions(&effects).append(old.id, old.head, vec![NewEvent::user_message("hello")]).await?;
 //!
 //! let text = StatePayload::export(&store, old.id).await?.to_json();
 //! let imported = StatePayload::parse(&text)?.import(&store, &effects, next.id, Actor::USER).await?;
@@ -33,14 +33,13 @@ use futures::TryStreamExt;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::documents::{Document, Documents};
-use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Precondition, Trigger};
+use agent_core::commit::{Precondition, Trigger};
 use agent_core::event::{DocumentWritten, NewEvent};
 use agent_core::json::{JsonFault, RawJson, check_document, to_text};
 use agent_core::model::Actor;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
-use agent_core::{Error, ErrorKind, Result, SessionId, SessionStore, SessionStoreExt};
+use agent_core::{Error, ErrorKind, Result, SessionId, SessionStore, SessionStoreExt, Sessions};
 use agent_transcript::{Speaker, TranscriptMessage};
 
 /// Version of the document format that is written.
@@ -199,7 +198,7 @@ impl StatePayload {
     /// # Errors
     ///
     /// `Deleted`, `NotFound`; `Corrupt` if a part of the session cannot be read.
-    pub async fn export<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Self> {
+    pub async fn export(store: &dyn SessionStore, id: SessionId) -> Result<Self> {
         let session = store.load(id).await?;
         if session.status.state == SessionState::Deleted {
             return Err(Error::new(
@@ -263,16 +262,16 @@ impl StatePayload {
     /// `InvalidTransition` while the session runs or waits for an answer; `Conflict` if the session changed meanwhile;
     /// `LimitExceeded` if one commit cannot hold the change, which is limited to 1,024 events: the messages, and two
     /// for each document; errors of [`SessionStoreExt::commit_with_retry`].
-    pub async fn import<S: SessionStore + ?Sized>(
+    pub async fn import(
         &self,
-        store: &S,
-        effects: &Effects,
+        sessions: &Sessions,
         id: SessionId,
         actor: Actor,
-    ) -> Result<Arc<Session>> {
-        let now = store.load(id).await?;
+    ) -> Result<Arc<SessionRecord>> {
+        let now = sessions.load(id).await?;
         let history = self.history.iter().map(TranscriptMessage::to_event).collect();
-        let mut commit = Commit::seal(effects, id, now.head)
+        let mut commit = sessions
+            .seal(id, now.head)
             .with_precondition(Precondition::Matches(now.head))
             .with_trigger(Trigger::Replace(history));
         let event = |written| NewEvent::document_written(written).with_actor(actor.clone());
@@ -288,7 +287,7 @@ impl StatePayload {
             let written = DocumentWritten::after(None, name, Some(text.text));
             commit = commit.with_event(event(written.with_format(text.format).with_limit(text.limit)));
         }
-        Ok(store.commit_with_retry(commit).await?.session)
+        Ok(sessions.commit_with_retry(commit).await?.session)
     }
 
     /// Returns the state as a JSON document.

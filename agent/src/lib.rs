@@ -79,12 +79,12 @@ pub use agent_rig as rig;
 #[cfg(feature = "fs")]
 pub use agent_storage_fs::FsStore;
 #[cfg(feature = "s3")]
-pub use agent_storage_s3::{IndexedField, Requests, S3Config, S3Store, Watch};
+pub use agent_storage_s3::{IndexedField, Requests, S3Config, S3Store};
 #[cfg(feature = "sqlite")]
 pub use agent_storage_sqlite::SqliteStore;
 pub use {agent_admin as admin, agent_core as core, agent_runtime as runtime, agent_workspace as workspace};
 
-pub use agent_core::session::Session;
+pub use agent_core::session::SessionRecord;
 pub use agent_core::store::SessionQuery;
 pub use agent_core::{
     Backend, DeviceId, Error, ErrorKind, MemoryStore, Result, SessionId, Storage, TenantId, WorkspaceId,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;
 use agent_core::event::{Event, NewEvent};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::store::{PAGE_MAX, ReadEvents};
-use agent_core::{BindingStore, SessionStore, SessionStoreExt, WorkspaceId};
+use agent_core::{BindingStore, SessionStoreExt, Sessions, WorkspaceId};
 use agent_storage_fs::{FsConfig, Sync as FsSync};
 use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
 use bench_worker::text;
@@ -37,10 +37,11 @@ impl Backend {
     }
 
     /// Opens the store at a path, at its default durability: the loss of power loses nothing.
-    pub(crate) async fn open(self, path: &Path) -> Outcome<Arc<dyn SessionStore>> {
+    pub(crate) async fn open(self, path: &Path) -> Outcome<Sessions> {
+        let effects = Effects::default();
         Ok(match self {
-            Self::Files => Arc::new(FsConfig::new(path).open().await?),
-            Self::Sqlite => Arc::new(SqliteConfig::new(path).open().await?),
+            Self::Files => FsConfig::new(path).open().await?.sessions(&effects),
+            Self::Sqlite => SqliteConfig::new(path).open().await?.sessions(&effects),
         })
     }
 
@@ -77,10 +78,13 @@ impl Backend {
     }
 
     /// Opens the store without syncs, to fill it before something else is measured.
-    pub(crate) async fn open_to_fill(self, path: &Path) -> Outcome<Arc<dyn SessionStore>> {
+    pub(crate) async fn open_to_fill(self, path: &Path) -> Outcome<Sessions> {
+        let effects = Effects::default();
         Ok(match self {
-            Self::Files => Arc::new(FsConfig::new(path).with_sync(FsSync::Off).open().await?),
-            Self::Sqlite => Arc::new(SqliteConfig::new(path).with_sync(SqliteSync::Off).open().await?),
+            Self::Files => FsConfig::new(path).with_sync(FsSync::Off).open().await?.sessions(&effects),
+            Self::Sqlite => {
+                SqliteConfig::new(path).with_sync(SqliteSync::Off).open().await?.sessions(&effects)
+            }
         })
     }
 }
@@ -89,9 +93,9 @@ impl Backend {
 #[derive(Debug)]
 pub(crate) struct Ours {
     pub(crate) path: PathBuf,
-    pub(crate) store: Arc<dyn SessionStore>,
+    pub(crate) store: Sessions,
     pub(crate) effects: Effects,
-    pub(crate) session: Arc<Session>,
+    pub(crate) session: Arc<SessionRecord>,
 }
 
 impl Ours {
@@ -99,7 +103,7 @@ impl Ours {
     pub(crate) async fn new(backend: Backend, path: PathBuf) -> Outcome<Self> {
         let store = backend.open(&path).await?;
         let effects = Effects::default();
-        let session = new_session(store.as_ref(), &effects).await?;
+        let session = new_session(&store).await?;
         Ok(Self { path, store, effects, session })
     }
 
@@ -108,7 +112,7 @@ impl Ours {
     pub(crate) async fn filled(backend: Backend, path: PathBuf, events: u64) -> Outcome<Self> {
         let store = backend.open_to_fill(&path).await?;
         let effects = Effects::default();
-        let mut session = new_session(store.as_ref(), &effects).await?;
+        let mut session = new_session(&store).await?;
         while session.head.get() < events {
             let left = (events - session.head.get()).min(10);
             let messages = (0..left).map(|_| NewEvent::agent_message(text()));
@@ -150,7 +154,7 @@ impl Ours {
     }
 }
 
-pub(crate) async fn new_session(store: &dyn SessionStore, effects: &Effects) -> Outcome<Arc<Session>> {
-    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    Ok(SessionStoreExt::create(store, effects, new).await?)
+pub(crate) async fn new_session(store: &Sessions) -> Outcome<Arc<SessionRecord>> {
+    let new = NewSession::new(store.effects().new_session_id(), WorkspaceId::DEFAULT);
+    Ok(store.create(new).await?)
 }

@@ -34,7 +34,7 @@ impl Factory for Mixed {
         let workspaces: Storage = FsStore::open(site.workspaces.path()).await?.for_tenant(tenant).into();
         let sessions: Storage = FsStore::open(site.sessions.path()).await?.for_tenant(tenant).into();
         let bindings: Storage = site.bindings.for_tenant(tenant).into();
-        Ok(Storage::new(workspaces.workspaces, sessions.sessions, bindings.bindings))
+        Ok(Storage::new(workspaces.workspaces, sessions.sessions.store().clone(), bindings.bindings))
     }
 }
 

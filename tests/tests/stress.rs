@@ -28,7 +28,7 @@ const SESSIONS: u64 = 10_000;
 
 async fn create(storage: &Storage, effects: &Effects) -> SessionId {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    storage.sessions.create(effects, new).await.unwrap().id
+    storage.sessions.create(new).await.unwrap().id
 }
 
 fn descriptors() -> usize {
@@ -49,12 +49,12 @@ async fn runtime_dropped_mid_commit_affects_no_other(site: Site) {
     for round in 0..20_u64 {
         let other = runtime();
         for task in 0..4 {
-            let (storage, effects, acked) = (storage.clone(), effects.clone(), acked.clone());
+            let (storage, acked) = (storage.clone(), acked.clone());
             other.spawn(async move {
                 for n in 0.. {
                     let text = format!("{round}-{task}-{n}");
                     let messages = vec![NewEvent::user_message(text.clone())];
-                    if storage.sessions.append(&effects, id, Seq::ZERO, messages).await.is_ok() {
+                    if storage.sessions.append(id, Seq::ZERO, messages).await.is_ok() {
                         acked.lock().unwrap().push(text);
                     }
                     // A store in memory never waits, and a task that never waits cannot be stopped.
@@ -67,7 +67,7 @@ async fn runtime_dropped_mid_commit_affects_no_other(site: Site) {
     }
     let inspect = async {
         let messages = vec![NewEvent::user_message("at last")];
-        storage.sessions.append(&effects, id, Seq::ZERO, messages).await.unwrap();
+        storage.sessions.append(id, Seq::ZERO, messages).await.unwrap();
         let events: Vec<_> = storage.sessions.events(id, Seq::ZERO).try_collect().await.unwrap();
         events
     };
@@ -111,7 +111,7 @@ async fn child_process_inherits_no_locks_or_files(site: Site) {
     // Nobody holds the lease any more, though the program runs on.
     let again = site.open().await;
     let events = vec![NewEvent::user_message("after")];
-    let written = timeout(STUCK, again.sessions.append(&effects, id, Seq::ZERO, events)).await;
+    let written = timeout(STUCK, again.sessions.append(id, Seq::ZERO, events)).await;
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(inherited, 0, "{kind}: {names:?}");
@@ -145,7 +145,7 @@ async fn ten_thousand_sessions_are_in_use_at_once(site: Site) {
     let open_now = descriptors();
     for id in &ids[..1_000] {
         let events = vec![NewEvent::user_message("hello")];
-        storage.sessions.append(&effects, *id, Seq::ZERO, events).await.unwrap();
+        storage.sessions.append(*id, Seq::ZERO, events).await.unwrap();
     }
     for waiter in waiting {
         let seen = timeout(STUCK, waiter).await.expect("a waiter is not told").unwrap().unwrap();
@@ -171,7 +171,7 @@ async fn a_very_long_session_is_read_page_by_page(site: Site) {
     let mut head = Seq::new(1);
     while head.get() < events {
         let many = (0..1_000).map(|n| NewEvent::user_message(format!("{head} {n}"))).collect();
-        head = storage.sessions.append(&effects, id, head, many).await.unwrap().last;
+        head = storage.sessions.append(id, head, many).await.unwrap().last;
     }
     storage.close().await.unwrap();
     drop(storage);
@@ -188,7 +188,7 @@ async fn a_very_long_session_is_read_page_by_page(site: Site) {
     let read = ReadEvents::first(1).with_after(Seq::new(events / 2));
     let middle = storage.sessions.read(id, read).await.unwrap().events.remove(0);
     let end = Seq::new(middle.seq.get() + u64::from(middle.of - middle.n));
-    let fork = storage.sessions.fork(&effects, id, Some(end)).await.unwrap();
+    let fork = storage.sessions.fork(id, Some(end)).await.unwrap();
     let page = storage.sessions.history(fork.id, ReadEvents::last(3)).await.unwrap();
     assert_eq!(page.events.len(), 3, "{kind}");
     storage.close().await.unwrap();

@@ -14,12 +14,10 @@
 //! # async fn main() -> agent_core::Result<()> {
 //! use agent_admin::audit::{Audit, audited};
 //! use agent_core::{MemoryStore, Storage};
-//! use agent_core::clock::Effects;
 //! use agent_runtime::{NewWorkspace, WorkspaceManager};
 //!
-//! let effects = Effects::default();
-//! let storage = audited(&Storage::from(MemoryStore::new()), &effects, "user:alice".parse()?);
-//! let manager = WorkspaceManager::new(storage.clone(), effects);
+//! let storage = audited(&Storage::from(MemoryStore::new()), "user:alice".parse()?);
+//! let manager = WorkspaceManager::new(storage.clone());
 //! let workspace = manager.create(NewWorkspace::new("Notes")).await?;
 //!
 //! let page = Audit::of(&storage).list(10, None).await?;
@@ -36,7 +34,6 @@ mod stores;
 use std::sync::Arc;
 
 use crate::audit::notes::Notes;
-use agent_core::clock::Effects;
 use agent_core::event::{AuditedOperation, EventPayload, EventType};
 use agent_core::model::Actor;
 use agent_core::store::{HiddenSession, ReadEvents};
@@ -88,7 +85,7 @@ impl Audit {
     /// # Ok(()) }
     /// ```
     pub fn of(storage: &Storage) -> Self {
-        Self { sessions: storage.sessions.clone() }
+        Self { sessions: storage.sessions.store().clone() }
     }
 
     /// Lists the entries, newest first, `limit` on a page; the page is empty if nothing was recorded.
@@ -97,15 +94,13 @@ impl Audit {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
     /// # use agent_core::{MemoryStore, Storage};
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let effects = Effects::default();
     /// # let plain = Storage::from(MemoryStore::new());
     /// use agent_admin::audit::{Audit, audited};
     ///
-    /// let storage = audited(&plain, &effects, "user:alice".parse()?);
-    /// let manager = WorkspaceManager::new(storage, effects);
+    /// let storage = audited(&plain, "user:alice".parse()?);
+    /// let manager = WorkspaceManager::new(storage);
     /// for name in ["Support", "Sales"] {
     ///     manager.create(NewWorkspace::new(name)).await?;
     /// }
@@ -151,16 +146,14 @@ impl Audit {
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::clock::Effects;
 /// # use agent_core::{MemoryStore, Storage};
 /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-/// # let effects = Effects::default();
 /// # let plain = Storage::from(MemoryStore::new());
 /// use agent_admin::audit::{Audit, audited};
 /// use agent_core::event::OperationOutcome;
 ///
-/// let storage = audited(&plain, &effects, "user:alice".parse()?);
-/// let manager = WorkspaceManager::new(storage, effects);
+/// let storage = audited(&plain, "user:alice".parse()?);
+/// let manager = WorkspaceManager::new(storage);
 /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
 /// manager.delete(workspace.id).await?;
 ///
@@ -170,7 +163,7 @@ impl Audit {
 /// # Ok(()) }
 /// ```
 #[must_use]
-pub fn audited(storage: &Storage, effects: &Effects, actor: Actor) -> Storage {
-    let notes = Notes { sessions: storage.sessions.clone(), effects: effects.clone(), actor };
+pub fn audited(storage: &Storage, actor: Actor) -> Storage {
+    let notes = Notes { sessions: storage.sessions.clone(), actor };
     stores::audited(storage, &notes)
 }

@@ -1,30 +1,27 @@
 //! Recorder of operations in the audit log: before an operation begins, and after it has ended.
 
 use std::future::Future;
-use std::sync::Arc;
 
 use tracing::warn;
 
-use agent_core::clock::Effects;
 use agent_core::event::{AuditedOperation, EventPayload, NewEvent, OperationOutcome};
 use agent_core::model::Actor;
 use agent_core::store::HiddenSession;
-use agent_core::{Error, ErrorKind, Result, Seq, SessionStore, SessionStoreExt, WriteOutcome};
+use agent_core::{Error, ErrorKind, Result, Seq, Sessions, WriteOutcome};
 
 /// Writer of the audit log.
 #[derive(Clone, Debug)]
 pub(super) struct Notes {
-    pub(super) sessions: Arc<dyn SessionStore>,
-    pub(super) effects: Effects,
+    pub(super) sessions: Sessions,
     pub(super) actor: Actor,
 }
 
 impl Notes {
     pub(super) async fn write(&self, audited: &AuditedOperation) -> Result<Seq> {
-        let hidden = HiddenSession::Audit.open(&self.sessions, &self.effects).await?;
+        let hidden = HiddenSession::Audit.open(&self.sessions).await?;
         let event = NewEvent::of(&EventPayload::SessionOperationAudited(audited.clone()))
             .with_actor(self.actor.clone());
-        Ok(self.sessions.append(&self.effects, hidden.id, hidden.head, vec![event]).await?.last)
+        Ok(self.sessions.append(hidden.id, hidden.head, vec![event]).await?.last)
     }
 
     /// Executes `operation` between the two entries; `changed` returns whether its result means that it changed

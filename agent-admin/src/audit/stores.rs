@@ -8,11 +8,11 @@ use crate::audit::notes::Notes;
 use agent_core::commit::{Commit, Committed, Precondition, Step, Trigger};
 use agent_core::event::{AuditedOperation, Event, Operation};
 use agent_core::model::{Workspace, WorkspaceStatus};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
-    Binding, BindingQuery, ContentHash, HiddenSession, Page, Purge, Purged, SessionStoreWrapper,
-    WorkspaceQuery,
+    BindingStoreWrapper, ContentHash, HiddenSession, Maintenance, MaintenanceWrapper, Purge, Purged,
+    SessionStoreWrapper, WorkspaceStoreWrapper,
 };
 use agent_core::{
     BindingStore, DeviceId, Result, Revision, SessionId, SessionStore, Storage, Timestamp, WorkspaceId,
@@ -29,15 +29,16 @@ struct Audited<S: ?Sized> {
 pub(super) fn audited(storage: &Storage, notes: &Notes) -> Storage {
     Storage::new(
         Arc::new(Audited { notes: notes.clone(), store: storage.workspaces.clone() }),
-        Arc::new(Audited { notes: notes.clone(), store: storage.sessions.clone() }),
+        Arc::new(Audited { notes: notes.clone(), store: storage.sessions.store().clone() }),
         Arc::new(Audited { notes: notes.clone(), store: storage.bindings.clone() }),
     )
+    .with_effects(storage.effects().clone())
 }
 
 #[async_trait]
-impl WorkspaceStore for Audited<dyn WorkspaceStore> {
-    async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
-        self.store.load(id).await
+impl WorkspaceStoreWrapper for Audited<dyn WorkspaceStore> {
+    fn inner(&self) -> &dyn WorkspaceStore {
+        &*self.store
     }
 
     async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
@@ -50,25 +51,9 @@ impl WorkspaceStore for Audited<dyn WorkspaceStore> {
         self.notes.around(audited, self.store.put(workspace, expect), |_| true).await
     }
 
-    async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
-        self.store.touch(id, at).await
-    }
-
-    async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
-        self.store.list(query).await
-    }
-
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
         let audited = AuditedOperation::new(Operation::DeleteWorkspace).with_workspace(id);
         self.notes.around(audited, self.store.delete(id), |()| true).await
-    }
-
-    async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
-        self.store.load_config(id).await
-    }
-
-    async fn load_with_config(&self, id: WorkspaceId) -> Result<(Workspace, Option<String>)> {
-        self.store.load_with_config(id).await
     }
 
     async fn save_config(
@@ -80,16 +65,12 @@ impl WorkspaceStore for Audited<dyn WorkspaceStore> {
         let audited = AuditedOperation::new(Operation::Configure).with_workspace(id);
         self.notes.around(audited, self.store.save_config(id, text, expect), |()| true).await
     }
-
-    async fn close(&self) -> Result<()> {
-        self.store.close().await
-    }
 }
 
 #[async_trait]
-impl BindingStore for Audited<dyn BindingStore> {
-    async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
-        self.store.resolve(device).await
+impl BindingStoreWrapper for Audited<dyn BindingStore> {
+    fn inner(&self) -> &dyn BindingStore {
+        &*self.store
     }
 
     async fn bind(
@@ -110,14 +91,6 @@ impl BindingStore for Audited<dyn BindingStore> {
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
         let audited = AuditedOperation::new(Operation::UnbindWorkspace).with_workspace(id);
         self.notes.around(audited, self.store.unbind_workspace(id), |devices| *devices > 0).await
-    }
-
-    async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
-        self.store.list(query).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.store.close().await
     }
 }
 
@@ -148,10 +121,26 @@ impl SessionStoreWrapper for Audited<dyn SessionStore> {
         self.notes.around(audited, self.store.purge(purge), |purged| purged.events > 0).await
     }
 
-    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+#[async_trait]
+impl MaintenanceWrapper for Audited<dyn SessionStore> {
+    fn inner(&self) -> &dyn Maintenance {
+        self.store.maintenance()
+    }
+
+    async fn delete_damaged(
+        &self,
+        id: SessionId,
+        at: Timestamp,
+        reason: Reason,
+    ) -> Result<Arc<SessionRecord>> {
         HiddenSession::refuse_audit(id)?;
         let audited = AuditedOperation::new(Operation::DeleteSession).with_session(id);
-        self.notes.around(audited, self.store.delete_damaged(id, at, reason), |_| true).await
+        self.notes.around(audited, self.store.maintenance().delete_damaged(id, at, reason), |_| true).await
     }
 }
 

@@ -4,11 +4,10 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 //! use agent_admin::copy::StoreCopy;
 //! use agent_core::{DeviceId, MemoryStore, Storage};
-//! use agent_core::clock::Effects;
 //! use agent_runtime::WorkspaceManager;
 //!
 //! let (here, there): (Storage, Storage) = (MemoryStore::new().into(), MemoryStore::new().into());
-//! let manager = WorkspaceManager::new(here.clone(), Effects::default());
+//! let manager = WorkspaceManager::new(here.clone());
 //! let device: DeviceId = "laptop".parse()?;
 //! manager.resolve(&device).await?;
 //!
@@ -66,6 +65,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::source::is_read_error;
+use agent_core::setters;
 use agent_core::store::{Damaged, Page};
 use agent_core::{Error, ErrorKind, Result, SessionId, Storage, WorkspaceId};
 
@@ -89,11 +89,10 @@ impl StoreCopy {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
     /// # use agent_core::{MemoryStore, Storage};
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
     /// # let (here, there): (Storage, Storage) = (MemoryStore::new().into(), MemoryStore::new().into());
-    /// # let manager = WorkspaceManager::new(here.clone(), Effects::default());
+    /// # let manager = WorkspaceManager::new(here.clone());
     /// use agent_admin::copy::StoreCopy;
     /// use std::sync::atomic::{AtomicU64, Ordering};
     /// use std::sync::Arc;
@@ -115,37 +114,26 @@ impl StoreCopy {
         Self { from, to, workspace: None, at_once: Self::DEFAULT_AT_ONCE, watch: None }
     }
 
-    /// Limits the copy to this workspace, with its sessions and device bindings; by default everything is copied.
-    #[must_use]
-    pub fn with_workspace(mut self, id: WorkspaceId) -> Self {
-        self.workspace = Some(id);
-        self
-    }
+    setters! {
+        /// Limits the copy to this workspace, with its sessions and device bindings; by default everything is copied.
+        pub fn with_workspace(id: WorkspaceId) => workspace = Some(id);
 
-    /// Sets the number of sessions that are copied at once; default 8, at least one.
-    #[must_use]
-    pub fn with_sessions_at_once(mut self, sessions: usize) -> Self {
-        self.at_once = sessions.max(1);
-        self
-    }
+        /// Sets the number of sessions that are copied at once; default 8, at least one.
+        pub fn with_sessions_at_once(sessions: usize) => at_once = sessions.max(1);
 
-    /// Sets a callback that is called after each item; default none. It should return quickly.
-    #[must_use]
-    #[doc(alias = "watch")]
-    pub fn with_progress(mut self, watch: impl Fn(&CopyProgress) + Send + Sync + 'static) -> Self {
-        self.watch = Some(Arc::new(watch));
-        self
+        /// Sets a callback that is called after each item; default none. It should return quickly.
+        #[doc(alias = "watch")]
+        pub fn with_progress(watch: impl Fn(&CopyProgress) + Send + Sync + 'static) => watch = Some(Arc::new(watch));
     }
 
     /// Copies everything that the target lacks. Returns a report of copied, present and refused objects.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
     /// # use agent_core::{MemoryStore, Storage};
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
     /// # let (here, there): (Storage, Storage) = (MemoryStore::new().into(), MemoryStore::new().into());
-    /// # let manager = WorkspaceManager::new(here.clone(), Effects::default());
+    /// # let manager = WorkspaceManager::new(here.clone());
     /// use agent_admin::copy::StoreCopy;
     ///
     /// let workspace = manager.create(NewWorkspace::new("Sales")).await?;
@@ -258,11 +246,10 @@ impl CopyReport {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
     /// # use agent_core::{MemoryStore, Storage};
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
     /// # let (here, there): (Storage, Storage) = (MemoryStore::new().into(), MemoryStore::new().into());
-    /// # let manager = WorkspaceManager::new(here.clone(), Effects::default());
+    /// # let manager = WorkspaceManager::new(here.clone());
     /// use agent_admin::copy::StoreCopy;
     ///
     /// let sales = manager.create(NewWorkspace::new("Sales")).await?;

@@ -13,7 +13,7 @@ use crate::copy::{CopyStage, ItemOutcome, Stop, Work, full_text};
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::Event;
 use agent_core::json::RawFields;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::SessionState;
 use agent_core::store::{
     BlobContent, BlobInfo, PAGE_MAX, Purge, PutBlob, ReadBlob, ReadEvents, SessionQuery, own_events, pages,
@@ -235,7 +235,7 @@ impl Work<'_> {
     }
 
     /// Returns the record in the target, if there is one, and the record in the source.
-    async fn both(&self, id: SessionId) -> Result<(Option<Arc<Session>>, Arc<Session>), Stop> {
+    async fn both(&self, id: SessionId) -> Result<(Option<Arc<SessionRecord>>, Arc<SessionRecord>), Stop> {
         // The target is read first, because the source had its events before.
         let there = match self.copy.to.sessions.load(id).await.map_err(Stop::of_target) {
             Ok(there) => Some(there),
@@ -261,7 +261,7 @@ impl Work<'_> {
     }
 
     /// Refuses a copy whose record differs from that of the source.
-    async fn compare(&self, record: Arc<Session>) -> Result<(), Stop> {
+    async fn compare(&self, record: Arc<SessionRecord>) -> Result<(), Stop> {
         let there = self.copy.to.sessions.load(record.id).await.map_err(Stop::of_target)?;
         let (mut now, mut here) = (Arc::unwrap_or_clone(there), Arc::unwrap_or_clone(record));
         // These fields come from no event, so they cannot be copied.
@@ -278,7 +278,7 @@ impl Work<'_> {
     }
 
     /// Checks the whole log of the source first, so that nothing is written if a part is damaged.
-    async fn survey(&self, record: &Session) -> Result<Survey, Stop> {
+    async fn survey(&self, record: &SessionRecord) -> Result<Survey, Stop> {
         let base = record.lineage.base();
         let mut survey = Survey { only: None, last: base, before_last_commit: base, blobs: BTreeSet::new() };
         let mut read = Some(ReadEvents::first(PAGE_MAX).with_max_bytes(PAGE_BYTES).with_after(base));
@@ -329,9 +329,9 @@ impl Work<'_> {
     /// Compares the existing events, and writes the rest up to `until`.
     async fn events(
         &self,
-        record: &Session,
+        record: &SessionRecord,
         only: Option<Vec<Event>>,
-        there: Option<&Session>,
+        there: Option<&SessionRecord>,
         until: Seq,
         blobs: &mut Blobs,
         sent: &mut Sent,
@@ -441,11 +441,11 @@ impl Work<'_> {
             _ => Stop::of_source(error),
         };
         let BlobContent { blob, content, .. } =
-            from.read_blob(ReadBlob::new(id, name)).await.map_err(of_source)?;
+            from.blobs().read(ReadBlob::new(id, name)).await.map_err(of_source)?;
         let failed = Arc::new(AtomicBool::new(false));
         let flag = failed.clone();
         let content = content.inspect_err(move |_| flag.store(true, Ordering::Relaxed)).boxed();
-        to.put_blob(PutBlob::new(id, blob, content)).await.map_err(|error| {
+        to.blobs().put(PutBlob::new(id, blob, content)).await.map_err(|error| {
             // The error may be that of the source, which the target handed on.
             if failed.load(Ordering::Relaxed) { of_source(error) } else { Stop::of_target(error) }
         })?;
@@ -456,7 +456,7 @@ impl Work<'_> {
             )),
             _ => Stop::of_target(error),
         };
-        let mut back = to.read_blob(ReadBlob::new(id, name)).await.map_err(differs)?.content;
+        let mut back = to.blobs().read(ReadBlob::new(id, name)).await.map_err(differs)?.content;
         while back.try_next().await.map_err(differs)?.is_some() {}
         Ok(blob)
     }
@@ -474,7 +474,7 @@ impl Work<'_> {
     }
 
     /// Reads back and checks the events that were written.
-    async fn verify(&self, record: &Session, after: Seq, until: Seq, sent: &Sent) -> Result<(), Stop> {
+    async fn verify(&self, record: &SessionRecord, after: Seq, until: Seq, sent: &Sent) -> Result<(), Stop> {
         if sent.events == 0 {
             return Ok(());
         }
@@ -493,7 +493,7 @@ impl Work<'_> {
     }
 
     /// Copies a purged session: creates it if none of its events is left, and deletes it.
-    async fn tombstone(&self, record: &Session, is_bare: bool, is_end: bool) -> Result<(), Stop> {
+    async fn tombstone(&self, record: &SessionRecord, is_bare: bool, is_end: bool) -> Result<(), Stop> {
         let to = &*self.copy.to.sessions;
         if is_bare {
             let mut new = NewSession::new(record.id, record.workspace);
@@ -520,8 +520,8 @@ impl Work<'_> {
 }
 
 /// Returns an error if a session that exists in both stores must not be continued.
-fn check(there: &Session, here: &Session, kept: Option<Seq>) -> Result<(), Stop> {
-    let is_deleted = |session: &Session| session.status.state == SessionState::Deleted;
+fn check(there: &SessionRecord, here: &SessionRecord, kept: Option<Seq>) -> Result<(), Stop> {
+    let is_deleted = |session: &SessionRecord| session.status.state == SessionState::Deleted;
     let reason = match (is_deleted(here), is_deleted(there)) {
         (false, true) => "it was deleted in the target, and a deleted id cannot be used again".to_owned(),
         (true, true) => return Ok(()),
@@ -538,7 +538,7 @@ fn check(there: &Session, here: &Session, kept: Option<Seq>) -> Result<(), Stop>
 }
 
 /// Returns whether a copy created the session only for its tombstone.
-fn is_bare(there: &Session, here: &Session) -> bool {
+fn is_bare(there: &SessionRecord, here: &SessionRecord) -> bool {
     let bare = made(here.id, "create", here.created_at, here.lineage.base()).id;
     there.recent.iter().any(|commit| commit.id == bare)
 }

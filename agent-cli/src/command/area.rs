@@ -73,7 +73,7 @@ pub(crate) struct Area {
 
 impl Area {
     fn of(&self, site: &Site<'_>) -> WorkspaceFiles {
-        WorkspaceFiles::new(&site.storage, &site.effects, self.workspace, self.area)
+        WorkspaceFiles::new(&site.storage, self.workspace, self.area)
     }
 
     fn absent(&self, name: &str) -> Failure {
@@ -128,7 +128,7 @@ impl AreaCommand {
 async fn import(site: &Site<'_>, workspace: WorkspaceId, folder: &Path) -> Result<()> {
     let (mut items, mut rows) = (Vec::new(), Vec::new());
     for area in WorkspaceArea::ALL {
-        let area_files = WorkspaceFiles::new(&site.storage, &site.effects, workspace, area);
+        let area_files = WorkspaceFiles::new(&site.storage, workspace, area);
         let there = area_files.list().await?;
         let there: HashSet<_> = there.iter().map(|file| (file.name.as_str(), file.content)).collect();
         for (name, file) in files(&folder.join(area.as_str()))? {

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::BLOB_MAX_BYTES;
 use agent_core::{Error, ErrorKind, SessionId, SessionStore};
@@ -41,7 +41,7 @@ pub(super) async fn list(site: &Site<'_>, id: SessionId, limit: usize) -> Result
 }
 
 /// Loads a session that is not deleted. What is left of a deleted one is read by its forks only.
-async fn existing(sessions: &dyn SessionStore, id: SessionId) -> Result<Arc<Session>> {
+async fn existing(sessions: &dyn SessionStore, id: SessionId) -> Result<Arc<SessionRecord>> {
     let session = sessions.load(id).await?;
     if session.status.state == SessionState::Deleted {
         return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")).into());

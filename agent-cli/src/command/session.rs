@@ -10,10 +10,10 @@ use agent_admin::salvage;
 use agent_core::event::NewEvent;
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Patch;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::{Cursor, SessionQuery};
-use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId};
+use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStore, WorkspaceId};
 use agent_runtime::NewWorkspace;
 use clap::Subcommand;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -248,7 +248,7 @@ impl SessionCommand {
                 import(site, &file, with_ancestors, create_workspace).await
             }
             Self::Fork { id, at } => {
-                let fork = site.storage.sessions.fork(&site.effects, id, at.map(Seq::new)).await?;
+                let fork = site.storage.sessions.fork(id, at.map(Seq::new)).await?;
                 site.out.result(&*fork, &fork.id.to_string());
                 Ok(())
             }
@@ -269,7 +269,7 @@ impl SessionCommand {
 async fn change(site: &Site<'_>, id: SessionId, text: &str, patch: Patch) -> Result<()> {
     let seen = site.storage.sessions.load(id).await?.head;
     let changed = vec![NewEvent::updated(patch)];
-    let done = site.storage.sessions.append(&site.effects, id, seen, changed).await?;
+    let done = site.storage.sessions.append(id, seen, changed).await?;
     site.out.result(&*done.session, text);
     Ok(())
 }
@@ -311,7 +311,7 @@ async fn show(site: &Site<'_>, id: SessionId, turns: usize) -> Result<()> {
     site.named(&turns_page.damaged)
 }
 
-fn fields(session: &Session) -> [(&'static str, String); 12] {
+fn fields(session: &SessionRecord) -> [(&'static str, String); 12] {
     let title = session.attributes.title.as_ref().map(|title| title.text.clone());
     let labels: Vec<_> =
         session.attributes.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -458,7 +458,11 @@ async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool, create_works
 
 /// Creates the workspace of an imported session, if that is wanted and the store does not have it. Returns whether it was
 /// created, and otherwise why the store does not have it.
-async fn workspace_of(site: &Site<'_>, session: &Session, create: bool) -> Result<(bool, Option<ErrorKind>)> {
+async fn workspace_of(
+    site: &Site<'_>,
+    session: &SessionRecord,
+    create: bool,
+) -> Result<(bool, Option<ErrorKind>)> {
     let Err(error) = site.storage.workspaces.load(session.workspace).await else { return Ok((false, None)) };
     match error.kind() {
         ErrorKind::NotFound if create => {
@@ -474,7 +478,7 @@ async fn workspace_of(site: &Site<'_>, session: &Session, create: bool) -> Resul
 }
 
 async fn salvage(site: &Site<'_>, id: SessionId, into: Option<WorkspaceId>, main: bool) -> Result<()> {
-    let saved = salvage::salvage(&site.storage, &site.effects, id, into).await?;
+    let saved = salvage::salvage(&site.storage, id, into).await?;
     if main {
         let new = &saved.session;
         site.manager.set_main_session(new.workspace, new.id).await.map_err(|error| {

@@ -1,7 +1,6 @@
 //! Context of a command.
 
 use agent_admin::audit::audited;
-use agent_core::clock::Effects;
 use agent_core::json::{RawFields, RawJson};
 use agent_core::store::{Damaged, Page};
 use agent_core::{Backend, Storage, TenantId};
@@ -16,17 +15,15 @@ use crate::output::{Out, count_unread, damage, unread};
 pub(crate) struct Site<'a> {
     pub(crate) args: &'a Args,
     pub(crate) storage: Storage,
-    pub(crate) effects: Effects,
     pub(crate) manager: WorkspaceManager,
     pub(crate) out: Out,
 }
 
 impl<'a> Site<'a> {
     pub(crate) fn new(args: &'a Args, store: &dyn Backend, tenant: &TenantId, out: Out) -> Result<Self> {
-        let effects = Effects::default();
-        let storage = audited(&store.tenant(tenant), &effects, args.actor()?);
-        let manager = WorkspaceManager::new(storage.clone(), effects.clone());
-        Ok(Self { args, storage, effects, manager, out })
+        let storage = audited(&store.tenant(tenant), args.actor()?);
+        let manager = WorkspaceManager::new(storage.clone());
+        Ok(Self { args, storage, manager, out })
     }
 
     /// Prints a page of a list. In JSON, its items are passed through as they are stored.

@@ -133,7 +133,7 @@ fn next_commands(findings: &[Finding]) -> String {
 }
 
 pub(super) async fn rebuild(site: &Site<'_>) -> Result<()> {
-    let done = site.storage.sessions.rebuild().await?;
+    let done = site.storage.sessions.maintenance().rebuild().await?;
     let text = format!(
         "rebuilt the records and list entries of {} from their logs",
         counted(done.sessions, "session")

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use agent_core::event::{Event, EventPayload, ToolOutcome};
 use agent_core::model::CallId;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{SessionState, TriggerKind};
 use agent_core::store::SessionQuery;
 use agent_core::{Seq, SessionStoreExt, Storage};
@@ -271,7 +271,7 @@ pub(crate) async fn storage(folder: &Path) -> Storage {
 
 /// Session as another process finds it: its record and its whole log, checked against each other.
 pub(crate) struct Found {
-    pub(crate) session: Arc<Session>,
+    pub(crate) session: Arc<SessionRecord>,
     pub(crate) events: Vec<Event>,
 }
 
@@ -288,8 +288,8 @@ pub(crate) async fn found(folder: &Path) -> Found {
 }
 
 /// Checks properties that every log has, whatever happened to its writers.
-pub(crate) fn check(session: &Session, events: &[Event]) {
-    let mut folded = Session::begin(session.id, &events[0]).expect("the log begins");
+pub(crate) fn check(session: &SessionRecord, events: &[Event]) {
+    let mut folded = SessionRecord::begin(session.id, &events[0]).expect("the log begins");
     let (mut ids, mut commits) = (HashSet::new(), HashMap::new());
     let (mut open, mut done) = (HashSet::<CallId>::new(), HashSet::<(Seq, CallId)>::new());
     for (at, event) in events.iter().enumerate() {

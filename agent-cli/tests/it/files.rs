@@ -14,7 +14,7 @@ use agent_core::json::RawJson;
 use agent_core::model::CallId;
 use agent_core::state::Reason;
 use agent_core::store::PutBlob;
-use agent_core::{SessionId, SessionStoreExt, Storage};
+use agent_core::{SessionId, Storage};
 
 use crate::site::{KINDS, Site};
 
@@ -34,14 +34,14 @@ pub(crate) async fn stock(storage: &Storage, id: SessionId) {
     let film = Media::blob("video/mp4", put.blob.name, put.blob.bytes).with_name("film.mp4");
     let output = PutBlob::of_bytes(id, "the whole output".repeat(10_000));
     let full = FullOutput::blob(output.blob.name, output.blob.bytes);
-    sessions.put_blob(put).await.unwrap();
-    sessions.put_blob(output).await.unwrap();
+    sessions.blobs().put(put).await.unwrap();
+    sessions.blobs().put(output).await.unwrap();
     let mut cat = Media::inline("image/png", *b"\x89PNG");
     cat.name = Some(HOSTILE.to_owned());
     let message = Message::new("Look").with_part(Part::Image(cat)).with_part(Part::Video(film));
     let head = sessions.load(id).await.unwrap().head;
     let event = NewEvent::of(&EventPayload::UserMessage(message));
-    let head = sessions.append(&effects, id, head, vec![event]).await.unwrap().last;
+    let head = sessions.append(id, head, vec![event]).await.unwrap().last;
     let run = effects.new_run_id();
     let begin = Trigger::BeginRun(LeaseRequest::new("test", run));
     let begun = sessions.commit(Commit::seal(&effects, id, head).with_trigger(begin)).await.unwrap();

@@ -3,10 +3,9 @@
 use std::fs;
 use std::process::Command;
 
-use agent_core::clock::Effects;
+use agent_core::Storage;
 use agent_core::event::NewEvent;
 use agent_core::store::SessionQuery;
-use agent_core::{SessionStoreExt, Storage};
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_storage_fs::{FsConfig, FsStore};
 use serde_json::json;
@@ -63,20 +62,20 @@ fn copy_is_repeatable_and_names_differences() {
 #[tokio::test]
 async fn all_tenants_are_copied_into_one_archive() {
     let (here, archive, there) = (Site::new("files"), Site::new("sqlite"), Site::new("files"));
-    let (effects, names) = (Effects::default(), ["default", "alice", "bob"]);
+    let names = ["default", "alice", "bob"];
     let open = async |site: &Site| FsConfig::new(site.path().join("data")).open().await.unwrap();
     let storage =
         |store: &FsStore, tenant: &str| -> Storage { store.for_tenant(&tenant.parse().unwrap()).into() };
     let store = open(&here).await;
     let mut made = Vec::new();
     for name in names {
-        let manager = WorkspaceManager::new(storage(&store, name), effects.clone());
+        let manager = WorkspaceManager::new(storage(&store, name));
         let workspace = manager.create(NewWorkspace::new(name)).await.unwrap();
         manager.bind(&"laptop".parse().unwrap(), workspace.id).await.unwrap();
         let main = manager.main_session(&workspace).await.unwrap();
         let events = vec![NewEvent::user_message(format!("I am {name}"))];
         let sessions = storage(&store, name).sessions;
-        made.push(sessions.append(&effects, main.id, main.head, events).await.unwrap().session);
+        made.push(sessions.append(main.id, main.head, events).await.unwrap().session);
     }
     let three = json!({"workspaces": 3, "sessions": 3, "bindings": 3});
     for (from, to) in [(&here, &archive), (&archive, &there)] {
@@ -96,7 +95,7 @@ async fn all_tenants_are_copied_into_one_archive() {
     assert_eq!((&again["present"], &again["events"]), (&three, &json!(0)));
 
     let (bob, one) = (storage(&copied, "bob").sessions, &made[2]);
-    bob.append(&effects, one.id, one.head, vec![NewEvent::user_message("elsewhere")]).await.unwrap();
+    bob.append(one.id, one.head, vec![NewEvent::user_message("elsewhere")]).await.unwrap();
     let ran = here.run(&["copy", &here.address(), &there.address(), "--all-tenants"]);
     assert_eq!(ran.code, 5, "{ran:?}");
     assert!(ran.out.contains(&format!("not copied: tenant bob, session {}: ", one.id)), "{ran:?}");

@@ -1,11 +1,10 @@
 //! Imports that were interrupted.
 
 use agent_admin::manifest::Manifest;
-use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Committed};
 use agent_core::event::NewEvent;
 use agent_core::store::SessionStoreWrapper;
-use agent_core::{Error, ErrorKind, Result, SessionStore, SessionStoreExt, async_trait};
+use agent_core::{Error, ErrorKind, Result, SessionStore, async_trait};
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -44,7 +43,7 @@ async fn interrupted_import_takes_no_messages() {
         here.ok(&["session", "export", &main, "--output", &file]);
         let interrupt = async |after: u32| {
             let storage = there.open().await;
-            let store = Interrupted { store: storage.sessions.clone(), left: AtomicU32::new(after) };
+            let store = Interrupted { store: storage.sessions.store().clone(), left: AtomicU32::new(after) };
             let document = Manifest::parse(&fs::read_to_string(&file).unwrap()).unwrap();
             document.import(&store).await.unwrap_err();
             drop(store);
@@ -63,10 +62,10 @@ async fn interrupted_import_takes_no_messages() {
         let output = there.typed(&["--session", &main], "mine\n");
         assert!(output.code != 0, "{kind}: {output:?}");
         let storage = there.open().await;
-        let (id, effects) = (main.parse().unwrap(), Effects::default());
+        let id = main.parse().unwrap();
         let half = storage.sessions.load(id).await.unwrap();
         let mine = vec![NewEvent::user_message("mine")];
-        let refused = storage.sessions.append(&effects, id, half.head, mine).await.unwrap_err();
+        let refused = storage.sessions.append(id, half.head, mine).await.unwrap_err();
         assert!(refused.to_string().contains(again), "{kind}: {refused}");
         storage.close().await.unwrap();
 
@@ -83,7 +82,7 @@ async fn interrupted_import_takes_no_messages() {
         let (main, _) = here.send("first\nsecond");
         let document = Manifest::parse(&here.ok(&["session", "export", &main])).unwrap();
         let storage = there.open().await;
-        let store = Interrupted { store: storage.sessions.clone(), left: AtomicU32::new(3) };
+        let store = Interrupted { store: storage.sessions.store().clone(), left: AtomicU32::new(3) };
         document.import(&store).await.unwrap_err();
         drop(store);
         storage.close().await.unwrap();

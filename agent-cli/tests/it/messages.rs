@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use agent_core::SessionStoreExt;
 use agent_core::model::{Patch, Title};
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use serde_json::{Value, json};
@@ -159,12 +158,12 @@ async fn control_characters_in_names_are_escaped() {
         let (main, workspace) = site.send("hello");
         let store = site.open().await;
         let effects = agent_core::clock::Effects::default();
-        let manager = WorkspaceManager::new(store.clone(), effects.clone());
+        let manager = WorkspaceManager::new(store.clone().with_effects(effects.clone()));
         let other = manager.create(NewWorkspace::new(odd)).await.unwrap();
         let id = main.parse().unwrap();
         let patch = Patch::new().with_title(Title::by_user(odd)).with_label("project", odd);
         let head = store.sessions.load(id).await.unwrap().head;
-        store.sessions.update(&effects, id, head, patch).await.unwrap();
+        store.sessions.update(id, head, patch).await.unwrap();
         store.close().await.unwrap();
         let file = site.path().join("note");
         fs::write(&file, "a note").unwrap();

@@ -5,7 +5,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use agent_core::Backend;
-use agent_core::clock::Effects;
 use agent_core::store::Registry;
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_storage_fs::FsConfig;
@@ -23,7 +22,7 @@ async fn tenants(site: &Site, names: &[&str]) {
     let store = registry.parse(&site.address()).unwrap().open().await.unwrap();
     for name in names {
         let storage = Backend::tenant(&*store, &name.parse().unwrap());
-        let manager = WorkspaceManager::new(storage, Effects::default());
+        let manager = WorkspaceManager::new(storage);
         let workspace = manager.create(NewWorkspace::new(*name)).await.unwrap();
         manager.main_session(&workspace).await.unwrap();
     }

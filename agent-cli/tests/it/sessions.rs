@@ -5,8 +5,6 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
-use agent_core::SessionStoreExt;
-use agent_core::clock::Effects;
 use agent_core::event::{AgentPart, EventPayload, Media, Message, NewEvent, Part, ToolOutcome, ToolResult};
 use agent_core::json::RawJson;
 use agent_core::model::{CallId, Patch};
@@ -179,14 +177,14 @@ async fn unusual_json_is_shown_as_stored() {
         let site = Site::new(kind);
         let (main, workspace) = site.send("hello");
         let store = site.open().await;
-        let (id, effects) = (main.parse().unwrap(), Effects::default());
+        let id = main.parse().unwrap();
         let mut now = store.sessions.load(id).await.unwrap();
         for (name, json) in &odd {
             let json = RawJson::parse(json).unwrap();
             let event = NewEvent::agent_message("odd").with_extra(*name, json.clone());
-            now = store.sessions.append(&effects, id, now.head, vec![event]).await.unwrap().session;
+            now = store.sessions.append(id, now.head, vec![event]).await.unwrap().session;
             let patch = Patch::new().with_metadata(*name, json);
-            now = store.sessions.update(&effects, id, now.head, patch).await.unwrap().session;
+            now = store.sessions.update(id, now.head, patch).await.unwrap().session;
         }
         store.close().await.unwrap();
         for args in [
@@ -217,7 +215,7 @@ async fn media_are_shown_as_one_line() {
         let site = Site::new(kind);
         let (main, _) = site.send("hello");
         let store = site.open().await;
-        let (id, effects) = (main.parse().unwrap(), Effects::default());
+        let id = main.parse().unwrap();
         let head = store.sessions.load(id).await.unwrap().head;
         let cat = || Part::Image(Media::inline("image/png", vec![7; 48_213]).with_name("cat.png"));
         let call: CallId = "c".parse().unwrap();
@@ -229,7 +227,7 @@ async fn media_are_shown_as_one_line() {
             NewEvent::of(&EventPayload::AgentPart(AgentPart::new(Part::refusal("I name no people.")))),
             NewEvent::of(&EventPayload::AgentMessage(Message::new("A tabby.").with_part(cat()))),
         ];
-        store.sessions.append(&effects, id, head, events).await.unwrap();
+        store.sessions.append(id, head, events).await.unwrap();
         store.close().await.unwrap();
         let shown = site.ok(&["session", "show", &main, "--turns", "9"]);
         let line = "[image cat.png, image/png, 47 KiB]";

@@ -94,7 +94,7 @@ async fn a_tenant_at_work_is_not_deleted() {
         let running = storage.sessions.commit(begin).await.unwrap().session;
         let beats = async {
             loop {
-                storage.sessions.heartbeat(running.id, running.epoch).await.unwrap();
+                storage.sessions.leases().heartbeat(running.id, running.epoch).await.unwrap();
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
         };

@@ -8,6 +8,7 @@ pub mod isolated;
 pub mod json;
 pub(crate) mod number;
 pub(crate) mod percent;
+mod setters;
 pub mod state_machine;
 pub(crate) mod text;
 pub(crate) mod timestamp;

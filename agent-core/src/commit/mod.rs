@@ -14,7 +14,8 @@ use crate::base::{
 };
 use crate::event::{EVENT_MAX_BYTES, Event, EventType, Message, NewEvent};
 use crate::model::{ActionId, Actor, Failure, PendingAction};
-use crate::session::{NewSession, OPEN_CALLS_MAX, Session};
+use crate::session::{NewSession, OPEN_CALLS_MAX, SessionRecord};
+use crate::setters;
 
 /// Maximum number of events that a caller may put in one commit.
 pub const COMMIT_MAX_EVENTS: usize = 1024;
@@ -93,11 +94,11 @@ pub enum Step {
 /// use agent_core::event::NewEvent;
 /// use agent_core::state::{Reason, SessionState};
 ///
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// # let session = store.create(new).await?;
 /// # let events = vec![NewEvent::user_message("Hello")];
-/// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+/// # let session = store.append(session.id, session.head, events).await?.session;
 /// let run = effects.new_run_id();
 /// let begin = Commit::seal(&effects, session.id, session.head)
 ///     .with_trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
@@ -271,17 +272,13 @@ impl LeaseRequest {
         Self { holder: holder.into(), run, ttl: Self::DEFAULT_TTL, if_ready: false }
     }
 
-    /// Sets the time that the lease lasts without a heartbeat: more than zero and at most a day, which is checked when
-    /// the lease is taken. 30 seconds by default.
-    pub fn with_ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
-        self
-    }
+    setters! {
+        /// Sets the time that the lease lasts without a heartbeat: more than zero and at most a day, which is checked when
+        /// the lease is taken. 30 seconds by default.
+        pub fn with_ttl(ttl: Duration) => ttl = ttl;
 
-    /// Applies the rest of the commit even if no run may start. [`Committed::epoch`] is set if one did.
-    pub fn if_ready(mut self) -> Self {
-        self.if_ready = true;
-        self
+        /// Applies the rest of the commit even if no run may start. [`Committed::epoch`] is set if one did.
+        pub fn if_ready() => if_ready = true;
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -323,9 +320,9 @@ impl Commit {
     /// use agent_core::event::NewEvent;
     /// use agent_core::model::{Actor, Role};
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let commit = Commit::seal(&effects, session.id, session.head)
     ///     .with_precondition(Precondition::Matches(session.head))
     ///     .with_actor(Actor::named(Role::User, "alice")?)
@@ -383,9 +380,9 @@ impl Commit {
     /// # use agent_core::store::ReadEvents;
     /// use agent_core::commit::Commit;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let events = store.read(session.id, ReadEvents::first(100)).await?.events;
     /// let copy = MemoryStore::new();
     /// let restored = copy.commit(Commit::restore(session.id, events)?).await?.session;
@@ -430,17 +427,13 @@ impl Commit {
         self
     }
 
-    /// Sets the precondition.
-    #[doc(alias = "expect")]
-    pub fn with_precondition(mut self, expect: Precondition<Seq>) -> Self {
-        self.precondition = expect;
-        self
-    }
+    setters! {
+        /// Sets the precondition.
+        #[doc(alias = "expect")]
+        pub fn with_precondition(expect: Precondition<Seq>) => precondition = expect;
 
-    /// Sets the actor that writes the commit.
-    pub fn with_actor(mut self, actor: Actor) -> Self {
-        self.actor = Some(actor);
-        self
+        /// Sets the actor that writes the commit.
+        pub fn with_actor(actor: Actor) => actor = Some(actor);
     }
 
     /// Makes the commit a write of the run `run` under the lease `epoch`: it succeeds only while that lease is held.
@@ -455,16 +448,16 @@ impl Commit {
     /// use agent_core::ErrorKind;
     /// use agent_core::commit::{Commit, Trigger};
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// # let events = vec![NewEvent::user_message("Hello")];
-    /// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// # let session = store.append(session.id, session.head, events).await?.session;
     /// # let run = effects.new_run_id();
     /// # let begin = Trigger::BeginRun(LeaseRequest::new("laptop", run));
-    /// # let begun = store.trigger(&effects, session.id, begin).await?;
+    /// # let begun = store.trigger(session.id, begin).await?;
     /// let epoch = begun.epoch.unwrap();
-    /// store.trigger(&effects, session.id, Trigger::LeaseExpired(epoch)).await?;
+    /// store.trigger(session.id, Trigger::LeaseExpired(epoch)).await?;
     ///
     /// let late = Commit::seal(&effects, session.id, begun.last)
     ///     .with_event(NewEvent::agent_message("I am late"))
@@ -592,7 +585,7 @@ fn check_depth(session: SessionId, data: usize, extra: &RawFields) -> Result<()>
 #[non_exhaustive]
 pub struct Committed {
     /// Record of the session as it is now; for a replayed commit, this may be later than just after the commit.
-    pub session: Arc<Session>,
+    pub session: Arc<SessionRecord>,
     /// First event of the commit. Greater than `last` if there was nothing to write.
     pub first: Seq,
     /// Last event of the commit.
@@ -600,7 +593,7 @@ pub struct Committed {
     /// Epoch of the lease that the commit took.
     ///
     /// `None` if it requested none, or if it requested one [if ready](LeaseRequest::if_ready) and no run may start;
-    /// then [`Session::lease`] names the holder.
+    /// then [`SessionRecord::lease`] names the holder.
     pub epoch: Option<Epoch>,
     /// True if the commit had been applied before.
     pub replayed: bool,

@@ -37,10 +37,10 @@ pub const EVENT_MAX_BYTES: usize = 16 << 20;
 /// use agent_core::event::{Event, EventPayload, NewEvent};
 /// use agent_core::state::SessionState;
 ///
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-/// # store.append(&effects, session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
+/// # let session = store.create(new).await?;
+/// # store.append(session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
 /// let event = store.history(session.id, ReadEvents::last(1)).await?.events.remove(0);
 /// let EventPayload::UserMessage(message) = event.decode()? else { panic!("{event:?}") };
 /// assert_eq!((message.text.as_str(), event.actor.to_string().as_str()), ("Hello", "user"));
@@ -109,7 +109,7 @@ impl Event {
     /// Returns the last event of the import that stored this event, if this is the first event that the import wrote and it
     /// needed several commits.
     ///
-    /// The session [accepts no messages](field@crate::session::Session::import_end) before it reaches that event.
+    /// The session [accepts no messages](field@crate::session::SessionRecord::import_end) before it reaches that event.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -117,9 +117,9 @@ impl Event {
     /// # use agent_core::clock::Effects;
     /// # use agent_core::session::NewSession;
     /// # use agent_core::store::ReadEvents;
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let event = store.read(session.id, ReadEvents::first(1)).await?.events.remove(0);
     /// assert_eq!(event.import_end(), None);
     /// let marked = event.clone().with_import_end(Some(Seq::new(40)));
@@ -172,10 +172,10 @@ impl Event {
     /// # use agent_core::store::ReadEvents;
     /// use agent_core::event::NewEvent;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(&effects, new).await?;
-    /// store.append(&effects, session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
+    /// # let session = store.create(new).await?;
+    /// store.append(session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
     /// let page = store.history(session.id, ReadEvents::last(1)).await?;
     /// assert_eq!(page.events[0].text().as_deref(), Some("Hello"));
     /// # Ok(()) }
@@ -215,12 +215,12 @@ impl Event {
     /// # use agent_core::store::ReadEvents;
     /// use agent_core::event::{Media, Message, NewEvent, Part};
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(&effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let cat = Media::inline("image/png", vec![0; 48_213]).with_name("cat.png");
     /// let asked = Message::new("What is this?").with_part(Part::Image(cat));
-    /// store.append(&effects, session.id, session.head, vec![NewEvent::from(asked)]).await?;
+    /// store.append(session.id, session.head, vec![NewEvent::from(asked)]).await?;
     /// let event = store.history(session.id, ReadEvents::last(1)).await?.events.remove(0);
     /// assert_eq!(event.text().as_deref(), Some("What is this?"));
     /// assert_eq!(event.text_view().as_deref(), Some("What is this?\n[image cat.png, image/png, 47 KiB]"));
@@ -291,12 +291,12 @@ impl Event {
     /// # use agent_core::session::NewSession;
     /// # use agent_core::store::ReadEvents;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let rated: EventType = "x.shop.rated".parse()?;
     /// let events = vec![NewEvent::new(rated, RawJson::of(&(4711, 5))?)];
-    /// store.append(&effects, session.id, session.head, events).await?;
+    /// store.append(session.id, session.head, events).await?;
     ///
     /// let event: Event = store.history(session.id, ReadEvents::last(1)).await?.events.remove(0);
     /// assert_eq!(event.payload_as::<(u64, u8)>()?, (4711, 5));
@@ -581,17 +581,17 @@ impl NewEvent {
     /// use agent_core::json::RawJson;
     /// use agent_core::store::PutBlob;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let drawing = vec![7; 100_000];
     /// let name = BlobName::of(&drawing);
     /// let drawn = NewEvent::new("x.cad.drawn".parse()?, RawJson::of(&name)?).with_blob(name);
-    /// let error = store.append(&effects, session.id, session.head, vec![drawn.clone()]).await.unwrap_err();
+    /// let error = store.append(session.id, session.head, vec![drawn.clone()]).await.unwrap_err();
     /// assert_eq!(*error.kind(), ErrorKind::BlobMissing { blobs: vec![name] });
     ///
-    /// store.put_blob(PutBlob::of_bytes(session.id, drawing)).await?;
-    /// store.append(&effects, session.id, session.head, vec![drawn]).await?;
+    /// store.blobs().put(PutBlob::of_bytes(session.id, drawing)).await?;
+    /// store.append(session.id, session.head, vec![drawn]).await?;
     /// # Ok(()) }
     /// ```
     pub fn with_blob(mut self, name: BlobName) -> Self {

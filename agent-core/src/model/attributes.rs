@@ -8,6 +8,7 @@ use crate::base::text::{check_text, quoted, words};
 use crate::base::{Error, RawFields, RawJson, Result, is_default, present};
 use crate::model::access::Access;
 use crate::model::mounts::{MountSet, Mounts, MountsPatch};
+use crate::setters;
 
 /// Maximum number of labels of a session.
 pub const LABELS_MAX: usize = 64;
@@ -156,17 +157,13 @@ impl ExternalHandle {
         Self { kind: kind.into(), target: target.into(), note: String::new(), process: None }
     }
 
-    /// Sets the note on the use of the handle.
-    pub fn with_note(mut self, note: impl Into<String>) -> Self {
-        self.note = note.into();
-        self
-    }
+    setters! {
+        /// Sets the note on the use of the handle.
+        pub fn with_note(note: impl Into<String>) => note = note.into();
 
-    /// Limits the handle to one process.
-    #[doc(alias = "of_process")]
-    pub fn with_process(mut self, process: impl Into<String>) -> Self {
-        self.process = Some(process.into());
-        self
+        /// Limits the handle to one process.
+        #[doc(alias = "of_process")]
+        pub fn with_process(process: impl Into<String>) => process = Some(process.into());
     }
 
     /// Returns whether the handle can be used in `process`.
@@ -206,9 +203,9 @@ words! {
 /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
 /// # use agent_core::clock::Effects;
 /// # use agent_core::session::NewSession;
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// # let session = store.create(new).await?;
 /// let patch = Patch::new()
 ///     .with_title(Title::by_user("Trip to Oslo"))
 ///     .with_label("project", "travel")
@@ -218,12 +215,12 @@ words! {
 ///     .with_handle("shell", ExternalHandle::new("container", "c-4711"))
 ///     .with_tool_payloads(ToolPayloads::Omit)
 ///     .mount("kb:norway", Access::Read);
-/// let session = store.update(&effects, session.id, session.head, patch).await?.session;
+/// let session = store.update(session.id, session.head, patch).await?.session;
 /// assert_eq!(session.attributes.labels["project"], "travel");
 ///
 /// // Attributes that a patch does not name stay as they are.
 /// let patch = Patch::new().without_label("project").without_handle("shell").unmount("kb:norway");
-/// let session = store.update(&effects, session.id, session.head, patch).await?.session;
+/// let session = store.update(session.id, session.head, patch).await?.session;
 /// assert!(session.attributes.labels.is_empty() && session.attributes.title.is_some());
 /// # Ok(()) }
 /// ```
@@ -477,10 +474,10 @@ impl Attributes {
     /// # use agent_core::session::NewSession;
     /// use agent_core::model::{Attributes, Patch};
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// let patch = Patch::new().with_reference(Attributes::PROVIDER, "anthropic");
     /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&patch);
-    /// let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let session = store.create(new).await?;
     /// assert_eq!(session.attributes.chosen_provider(), Some("anthropic"));
     /// # Ok(()) }
     /// ```
@@ -502,13 +499,13 @@ impl Attributes {
     /// # use agent_core::model::Patch;
     /// use agent_core::model::ExternalHandle;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(&effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let patch = Patch::new()
     ///     .with_handle("volume", ExternalHandle::new("volume", "build-cache"))
     ///     .with_handle("shell", ExternalHandle::new("interpreter", "pid 4711").with_process("process-1"));
-    /// let session = store.update(&effects, session.id, session.head, patch).await?.session;
+    /// let session = store.update(session.id, session.head, patch).await?.session;
     /// let inherited = session.attributes.inherited();
     /// assert!(inherited.handles.contains_key("volume") && !inherited.handles.contains_key("shell"));
     /// # Ok(()) }

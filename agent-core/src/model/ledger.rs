@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Result, RunId, check_text, is_default};
 use crate::model::blob::BlobInfo;
+use crate::setters;
 
 /// Maximum number of currencies in a session's sums.
 pub const CURRENCIES_MAX: usize = 8;
@@ -140,16 +141,12 @@ impl RunUsage {
         Self { run, usage, cost: None, degraded: false }
     }
 
-    /// Sets the cost.
-    pub fn with_cost(mut self, cost: Option<Cost>) -> Self {
-        self.cost = cost;
-        self
-    }
+    setters! {
+        /// Sets the cost.
+        pub fn with_cost(cost: Option<Cost>) => cost = cost;
 
-    /// Sets whether some data of the run could not be stored.
-    pub const fn with_degraded(mut self, degraded: bool) -> Self {
-        self.degraded = degraded;
-        self
+        /// Sets whether some data of the run could not be stored.
+        pub const fn with_degraded(degraded: bool) => degraded = degraded;
     }
 
     /// Checks the currency.
@@ -200,7 +197,7 @@ impl UsageTotals {
 
 /// Payload of `session.artifact_registered`: an artifact that was made, and its location.
 ///
-/// The content is elsewhere, or a [blob](crate::SessionStore::put_blob) of the session.
+/// The content is elsewhere, or a [blob](crate::store::BlobStore::put) of the session.
 ///
 /// ```
 /// use agent_core::clock::Effects;
@@ -240,29 +237,19 @@ impl Artifact {
         Self { path: path.into(), hash: None, blob: None, media: None, run: None }
     }
 
-    /// Sets the hash of the content.
-    pub fn with_hash(mut self, hash: impl Into<String>) -> Self {
-        self.hash = Some(hash.into());
-        self
-    }
+    setters! {
+        /// Sets the hash of the content.
+        pub fn with_hash(hash: impl Into<String>) => hash = Some(hash.into());
 
-    /// Sets the blob of the session with the content.
-    pub const fn with_blob(mut self, blob: BlobInfo) -> Self {
-        self.blob = Some(blob);
-        self
-    }
+        /// Sets the blob of the session with the content.
+        pub const fn with_blob(blob: BlobInfo) => blob = Some(blob);
 
-    /// Sets the media type.
-    pub fn with_media(mut self, media: impl Into<String>) -> Self {
-        self.media = Some(media.into());
-        self
-    }
+        /// Sets the media type.
+        pub fn with_media(media: impl Into<String>) => media = Some(media.into());
 
-    /// Sets the run that made the artifact.
-    #[doc(alias = "by_run")]
-    pub const fn with_run(mut self, run: RunId) -> Self {
-        self.run = Some(run);
-        self
+        /// Sets the run that made the artifact.
+        #[doc(alias = "by_run")]
+        pub const fn with_run(run: RunId) => run = Some(run);
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -160,10 +160,10 @@ impl Origin {
     /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
     /// # use agent_core::clock::Effects;
     /// # use agent_core::session::NewSession;
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-    /// let fork = store.fork(&effects, session.id, None).await?;
+    /// # let session = store.create(new).await?;
+    /// let fork = store.fork(session.id, None).await?;
     /// assert_eq!(fork.origin.parent(), Some(session.id));
     /// assert_eq!(session.origin.parent(), None);
     /// # Ok(()) }
@@ -218,11 +218,11 @@ impl Counts {
     /// # use agent_core::clock::Effects;
     /// # use agent_core::event::NewEvent;
     /// # use agent_core::session::NewSession;
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let events = vec![NewEvent::system_prompt("Be brief."), NewEvent::user_message("Hello")];
-    /// let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// let session = store.append(session.id, session.head, events).await?.session;
     /// assert_eq!((session.counts.user, session.counts.messages()), (1, 2));
     /// # Ok(()) }
     /// ```

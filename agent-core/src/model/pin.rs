@@ -22,14 +22,14 @@ impl Patch {
     /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
     /// # use agent_core::clock::Effects;
     /// # use agent_core::session::NewSession;
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// let patch = Patch::new().pin("legal hold 4711").with_inactive_after(Duration::from_secs(3600));
     /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&patch);
-    /// let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let session = store.create(new).await?;
     /// assert_eq!(session.attributes.pinned(), Some("legal hold 4711"));
     /// assert_eq!(session.attributes.inactive_after(), Some(Duration::from_secs(3600)));
     ///
-    /// let session = store.update(&effects, session.id, session.head, Patch::new().unpin()).await?.session;
+    /// let session = store.update(session.id, session.head, Patch::new().unpin()).await?.session;
     /// assert_eq!(session.attributes.pinned(), None);
     /// # Ok(()) }
     /// ```

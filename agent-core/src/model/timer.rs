@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Seq, Timestamp, is_default};
+use crate::setters;
 
 /// Time at which a scheduler must run the session.
 ///
@@ -14,17 +15,17 @@ use crate::base::{Seq, Timestamp, is_default};
 /// use agent_core::event::NewEvent;
 /// use agent_core::model::Timer;
 ///
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// # let session = store.create(new).await?;
 /// let monday = "2126-02-18T08:00:00Z".parse()?;
 /// let timer = Timer::new("weekly-report", monday).with_note("write the weekly report").with_priority(1);
 /// let events = vec![NewEvent::timer_scheduled(timer)];
-/// let session = store.append(&effects, session.id, session.head, events).await?.session;
+/// let session = store.append(session.id, session.head, events).await?.session;
 /// assert_eq!(session.next_due_at(), Some(monday));
 ///
 /// let events = vec![NewEvent::timer_cancelled("weekly-report")];
-/// let session = store.append(&effects, session.id, session.head, events).await?.session;
+/// let session = store.append(session.id, session.head, events).await?.session;
 /// assert!(session.timers.is_empty());
 /// # Ok(()) }
 /// ```
@@ -55,16 +56,12 @@ impl Timer {
         Self { key: key.into(), at, note: String::new(), priority: 0, seq: Seq::ZERO }
     }
 
-    /// Sets the purpose: at most 512 bytes.
-    pub fn with_note(mut self, note: impl Into<String>) -> Self {
-        self.note = note.into();
-        self
-    }
+    setters! {
+        /// Sets the purpose: at most 512 bytes.
+        pub fn with_note(note: impl Into<String>) => note = note.into();
 
-    /// Sets the priority among the timers that one run serves; 0 by default.
-    pub fn with_priority(mut self, priority: i32) -> Self {
-        self.priority = priority;
-        self
+        /// Sets the priority among the timers that one run serves; 0 by default.
+        pub fn with_priority(priority: i32) => priority = priority;
     }
 }
 

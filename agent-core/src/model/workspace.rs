@@ -1,7 +1,6 @@
 //! Record of a workspace.
 
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::base::{
@@ -10,6 +9,7 @@ use crate::base::{
 };
 use crate::model::actor::Actor;
 use crate::model::precondition::Precondition;
+use crate::setters;
 
 /// Workspace of one user or project: its sessions, its configuration, and the devices bound to it belong to it.
 ///
@@ -34,7 +34,7 @@ use crate::model::precondition::Precondition;
 /// assert_eq!((renamed.name.as_str(), renamed.revision), ("Trips", Revision::new(2)));
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Workspace {
     /// Id of the workspace.
@@ -54,14 +54,19 @@ pub struct Workspace {
     /// Name of the provider that the workspace's sessions use, unless a session
     /// [chooses](crate::model::attributes::Attributes::chosen_provider) another. `None` for the provider that the
     /// configuration names.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// Description of the workspace: at most 4,096 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Actor that created the workspace.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub creator: Option<Actor>,
     /// Settings of the host, never interpreted.
+    #[serde(skip_serializing_if = "RawFields::is_empty")]
     pub settings: RawFields,
     /// Fields that this version does not know, stored unchanged.
+    #[serde(flatten)]
     pub extra: RawFields,
 }
 
@@ -99,32 +104,18 @@ impl Workspace {
         }
     }
 
-    /// Sets the name for people.
-    #[must_use]
-    pub fn with_name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
+    setters! {
+        /// Sets the name for people.
+        pub fn with_name(name: impl Into<String>) => name = name.into();
 
-    /// Sets the name of the provider that the workspace's sessions use.
-    #[must_use]
-    pub fn with_provider(mut self, provider: impl Into<String>) -> Self {
-        self.provider = Some(provider.into());
-        self
-    }
+        /// Sets the name of the provider that the workspace's sessions use.
+        pub fn with_provider(provider: impl Into<String>) => provider = Some(provider.into());
 
-    /// Sets the description.
-    #[must_use]
-    pub fn with_description(mut self, description: impl Into<String>) -> Self {
-        self.description = Some(description.into());
-        self
-    }
+        /// Sets the description.
+        pub fn with_description(description: impl Into<String>) => description = Some(description.into());
 
-    /// Sets the actor that created the workspace.
-    #[must_use]
-    pub fn with_creator(mut self, creator: Actor) -> Self {
-        self.creator = Some(creator);
-        self
+        /// Sets the actor that created the workspace.
+        pub fn with_creator(creator: Actor) => creator = Some(creator);
     }
 
     /// Sets one of the host's settings.
@@ -274,34 +265,5 @@ impl<'de> Deserialize<'de> for Workspace {
         // Each field's value is compacted by itself.
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         Self::from_json(raw.get()).map_err(serde::de::Error::custom)
-    }
-}
-
-impl Serialize for Workspace {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("id", &self.id)?;
-        map.serialize_entry("name", &self.name)?;
-        map.serialize_entry("created_at", &self.created_at)?;
-        map.serialize_entry("last_accessed", &self.last_accessed)?;
-        map.serialize_entry("revision", &self.revision)?;
-        map.serialize_entry("status", &self.status)?;
-        map.serialize_entry("main_session", &self.main_session)?;
-        if let Some(provider) = &self.provider {
-            map.serialize_entry("provider", provider)?;
-        }
-        if let Some(description) = &self.description {
-            map.serialize_entry("description", description)?;
-        }
-        if let Some(creator) = &self.creator {
-            map.serialize_entry("creator", creator)?;
-        }
-        if !self.settings.is_empty() {
-            map.serialize_entry("settings", &self.settings)?;
-        }
-        for (name, value) in self.extra.iter() {
-            map.serialize_entry(name, value)?;
-        }
-        map.end()
     }
 }

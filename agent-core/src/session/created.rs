@@ -4,7 +4,7 @@ use crate::base::{Seq, SessionId, WorkspaceId};
 use crate::event::{Created, Inherited};
 use crate::model::{Attributes, Lineage, Origin, Patch};
 use crate::session::key::ConversationKey;
-use crate::session::record::Session;
+use crate::session::record::SessionRecord;
 
 /// Request for a fork: the last event of the shared history, and whether open inputs are included.
 ///
@@ -69,14 +69,14 @@ impl From<Seq> for Fork {
 /// use agent_core::session::NewSession;
 /// use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
 ///
-/// let (store, effects) = (MemoryStore::new(), Effects::default());
+/// let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// let patch = Patch::new().with_title(Title::by_user("Trip to Oslo")).with_label("project", "travel");
 /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&patch);
-/// let session = store.create(&effects, new).await?;
+/// let session = store.create(new).await?;
 /// assert_eq!(session.attributes.title.as_ref().unwrap().text, "Trip to Oslo");
 ///
 /// let helper = NewSession::child(effects.new_session_id(), &session);
-/// assert!(matches!(store.create(&effects, helper).await?.origin, Origin::Child { .. }));
+/// assert!(matches!(store.create(helper).await?.origin, Origin::Child { .. }));
 /// # Ok(()) }
 /// ```
 #[must_use]
@@ -137,18 +137,18 @@ impl NewSession {
     /// # use agent_core::event::NewEvent;
     /// use agent_core::state::SessionState;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// # let events = vec![NewEvent::user_message("Hello")];
-    /// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// # let session = store.append(session.id, session.head, events).await?.session;
     /// let fork = NewSession::fork(effects.new_session_id(), &session);
     /// let with_work = NewSession::fork(effects.new_session_id(), &session).with_open_inputs(&session);
-    /// assert_eq!(store.create(&effects, fork).await?.status.state, SessionState::Idle);
-    /// assert_eq!(store.create(&effects, with_work).await?.status.state, SessionState::Queued);
+    /// assert_eq!(store.create(fork).await?.status.state, SessionState::Idle);
+    /// assert_eq!(store.create(with_work).await?.status.state, SessionState::Queued);
     /// # Ok(()) }
     /// ```
-    pub fn fork(id: SessionId, parent: &Session) -> Self {
+    pub fn fork(id: SessionId, parent: &SessionRecord) -> Self {
         let mut new = Self::new(id, parent.workspace);
         new.created.origin = Origin::Fork { parent: parent.id, at: parent.head };
         new.created.depth = parent.depth.saturating_add(1);
@@ -170,14 +170,14 @@ impl NewSession {
     }
 
     /// Includes the inputs of `parent` that are not answered: the fork answers them, too.
-    pub fn with_open_inputs(mut self, parent: &Session) -> Self {
+    pub fn with_open_inputs(mut self, parent: &SessionRecord) -> Self {
         self.created.inherited.inputs_done_through = parent.inputs_done_through;
         self.created.inherited.inputs_open = parent.inputs_open;
         self
     }
 
     /// Creates a helper of `parent`, in the same workspace, with a history of its own.
-    pub fn child(id: SessionId, parent: &Session) -> Self {
+    pub fn child(id: SessionId, parent: &SessionRecord) -> Self {
         let mut new = Self::new(id, parent.workspace);
         new.created.origin = Origin::Child { parent: parent.id, at: parent.head };
         new.created.depth = parent.depth.saturating_add(1);

@@ -13,7 +13,7 @@ use crate::model::{
     Transition, UsageTotals,
 };
 use crate::session::created::NewSession;
-use crate::session::record::{RECENT_COMMITS, Session};
+use crate::session::record::{RECENT_COMMITS, SessionRecord};
 
 /// Part of a tool call or result that the fold needs.
 #[derive(Deserialize)]
@@ -33,7 +33,7 @@ struct Span {
     span: SpanId,
 }
 
-impl Session {
+impl SessionRecord {
     /// Returns the record after a session's first event.
     ///
     /// # Errors
@@ -47,15 +47,15 @@ impl Session {
     /// # use agent_core::session::NewSession;
     /// # use agent_core::event::NewEvent;
     /// # use agent_core::store::ReadEvents;
-    /// use agent_core::session::Session;
+    /// use agent_core::session::SessionRecord;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// # let events = vec![NewEvent::user_message("Hello")];
-    /// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// # let session = store.append(session.id, session.head, events).await?.session;
     /// let events = store.read(session.id, ReadEvents::first(100)).await?.events;
-    /// let mut folded = Session::begin(session.id, &events[0])?;
+    /// let mut folded = SessionRecord::begin(session.id, &events[0])?;
     /// for event in &events[1..] {
     ///     folded.apply(event)?;
     /// }
@@ -84,21 +84,21 @@ impl Session {
     }
 
     /// For backends: returns the tombstone of a session whose record or log is damaged, for
-    /// [`SessionStore::delete_damaged`](crate::store::session::SessionStore::delete_damaged).
+    /// [`Maintenance::delete_damaged`](crate::store::Maintenance::delete_damaged).
     ///
     /// `known` is the fold of the readable part of its log, and `last` the last event that is readable in any part.
     /// The tombstone keeps ids, times, state and lineage.
     ///
     /// ```
     /// use agent_core::clock::Effects;
-    /// use agent_core::session::Session;
+    /// use agent_core::session::SessionRecord;
     /// use agent_core::state::{Reason, SessionState};
     /// use agent_core::{Seq, WorkspaceId};
     ///
     /// let effects = Effects::default();
     /// let (id, last) = (effects.new_session_id(), Seq::new(12));
     /// let tombstone =
-    ///     Session::tombstone_of_damaged(id, WorkspaceId::DEFAULT, None, last, effects.now(), Reason::StorageCorrupt);
+    ///     SessionRecord::tombstone_of_damaged(id, WorkspaceId::DEFAULT, None, last, effects.now(), Reason::StorageCorrupt);
     /// assert_eq!((tombstone.status.state, tombstone.head), (SessionState::Deleted, last));
     /// ```
     pub fn tombstone_of_damaged(

@@ -9,6 +9,6 @@ pub(crate) mod summary;
 pub use created::{Fork, NewSession};
 pub use key::ConversationKey;
 pub use record::{
-    OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_CONTENT_MAX_BYTES, RECORD_MAX_BYTES, Session, TIMERS_MAX,
+    OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_CONTENT_MAX_BYTES, RECORD_MAX_BYTES, SessionRecord, TIMERS_MAX,
 };
 pub use summary::SessionSummary;

@@ -47,28 +47,28 @@ macro_rules! record {
     ($($(#[$doc:meta])* $name:ident: $type:ty, $form:ident, $fate:ident;)*) => {
         /// Record of a session: the fold of its events.
         ///
-        /// The record is derived: [`Session::apply`] computes it from the log. A record that a backend stores beside
+        /// The record is derived: [`SessionRecord::apply`] computes it from the log. A record that a backend stores beside
         /// the log is a cache.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
-        pub struct Session {
+        pub struct SessionRecord {
             $($(#[$doc])* pub $name: $type,)*
             /// Fields of the record that this version does not know.
             pub extra: RawFields,
         }
 
         /// Returns the record without the fields that a purge removes.
-        fn without_content(session: &Session) -> Session {
-            Session { $($name: record!(@keep $fate session.$name),)* extra: RawFields::new() }
+        fn without_content(session: &SessionRecord) -> SessionRecord {
+            SessionRecord { $($name: record!(@keep $fate session.$name),)* extra: RawFields::new() }
         }
 
-        fn read(mut fields: RawFields) -> Result<Session> {
+        fn read(mut fields: RawFields) -> Result<SessionRecord> {
             $(let $name = record!(@read $form fields $name);)*
             fields.check_unknown(&[$(stringify!($name)),*])?;
-            Ok(Session { $($name,)* extra: fields })
+            Ok(SessionRecord { $($name,)* extra: fields })
         }
 
-        impl Serialize for Session {
+        impl Serialize for SessionRecord {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let mut map = serializer.serialize_map(None)?;
                 $(record!(@write $form map $name &self.$name);)*
@@ -171,7 +171,7 @@ record! {
     unsupported: Option<String>, unless_default, removed;
 }
 
-impl Session {
+impl SessionRecord {
     /// Returns whether inputs or timers are open.
     ///
     /// ```
@@ -180,12 +180,12 @@ impl Session {
     /// # use agent_core::clock::Effects;
     /// # use agent_core::session::NewSession;
     /// # use agent_core::event::NewEvent;
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// assert!(!session.has_open_work());
     /// let events = vec![NewEvent::user_message("Hello")];
-    /// let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// let session = store.append(session.id, session.head, events).await?.session;
     /// assert!(session.has_open_work());
     /// # Ok(()) }
     /// ```
@@ -211,12 +211,12 @@ impl Session {
     /// # use agent_core::event::NewEvent;
     /// use agent_core::Timestamp;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// assert_eq!(session.next_due_at(), None);
     /// let events = vec![NewEvent::user_message("Hello")];
-    /// let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// let session = store.append(session.id, session.head, events).await?.session;
     /// assert_eq!(session.next_due_at(), Some(Timestamp::UNIX_EPOCH));
     /// # Ok(()) }
     /// ```
@@ -244,15 +244,15 @@ impl Session {
     /// # use agent_core::state::Reason;
     /// use agent_core::state::SessionState;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-    /// let helper = store.create_child(&effects, session.id, Patch::new()).await?;
+    /// # let session = store.create(new).await?;
+    /// let helper = store.create_child(session.id, Patch::new()).await?;
     /// let terminate = Trigger::Terminate(Reason::UserEnded);
-    /// let helper = store.trigger(&effects, helper.id, terminate).await?.session;
+    /// let helper = store.trigger(helper.id, terminate).await?.session;
     /// assert_eq!(helper.to_report().unwrap().state, SessionState::Terminated);
     ///
-    /// store.report_child(&effects, helper.id, Some("3 flights found".to_owned())).await?;
+    /// store.report_child(helper.id, Some("3 flights found".to_owned())).await?;
     /// # use agent_core::SessionStore;
     /// assert_eq!(store.load(helper.id).await?.to_report(), None);
     /// # Ok(()) }
@@ -297,16 +297,16 @@ impl Session {
     /// use agent_core::event::NewEvent;
     /// use agent_core::model::Timer;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let timer = Timer::new("weekly-report", effects.now());
     /// let events = vec![NewEvent::timer_scheduled(timer)];
-    /// let queued = store.append(&effects, session.id, session.head, events).await?.session;
+    /// let queued = store.append(session.id, session.head, events).await?.session;
     /// assert_eq!(queued.due_timers().count(), 0);
     ///
     /// let begin = Trigger::BeginRun(LeaseRequest::new("laptop", effects.new_run_id()));
-    /// let running = store.trigger(&effects, session.id, begin).await?.session;
+    /// let running = store.trigger(session.id, begin).await?.session;
     /// assert_eq!(running.due_timers().next().unwrap().key, "weekly-report");
     /// # Ok(()) }
     /// ```
@@ -329,11 +329,11 @@ impl Session {
     /// use agent_core::event::NewEvent;
     /// use agent_core::json::RawJson;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let call = NewEvent::tool_use("call-1".parse()?, "weather", RawJson::empty_object());
-    /// let calling = store.append(&effects, session.id, session.head, vec![call]).await?.session;
+    /// let calling = store.append(session.id, session.head, vec![call]).await?.session;
     /// assert_eq!(calling.pair_safe_head(), session.head);
     /// # Ok(()) }
     /// ```
@@ -351,16 +351,15 @@ impl Session {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
     /// # use agent_core::session::{ConversationKey, NewSession};
-    /// # use agent_core::{MemoryStore, SessionStoreExt, Storage, WorkspaceId};
-    /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
+    /// # use agent_core::{MemoryStore, Storage, WorkspaceId};
+    /// # let storage = Storage::from(MemoryStore::new());
     /// let key: ConversationKey = "support/4711".parse()?;
     /// let new = NewSession::conversation(&key, WorkspaceId::DEFAULT, 0);
-    /// let session = storage.sessions.create(&effects, new).await?;
+    /// let session = storage.sessions.create(new).await?;
     /// assert_eq!(session.conversation_key(), Some(key));
     ///
-    /// let fork = storage.sessions.fork(&effects, session.id, None).await?;
+    /// let fork = storage.sessions.fork(session.id, None).await?;
     /// assert_eq!(fork.conversation_key(), None);
     /// # Ok(()) }
     /// ```
@@ -382,11 +381,11 @@ impl Session {
     /// # use agent_core::clock::Effects;
     /// # use agent_core::session::NewSession;
     /// # use agent_core::model::{Patch, Title};
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// # let patch = Patch::new().with_title(Title::by_user("Trip to Oslo"));
-    /// # let session = store.update(&effects, session.id, session.head, patch).await?.session;
+    /// # let session = store.update(session.id, session.head, patch).await?.session;
     /// assert_eq!(session.attributes.title.as_ref().unwrap().text, "Trip to Oslo");
     /// let tombstone = session.tombstone();
     /// assert_eq!((tombstone.id, tombstone.head), (session.id, session.head));
@@ -411,12 +410,12 @@ impl Session {
     /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
     /// # use agent_core::clock::Effects;
     /// # use agent_core::session::NewSession;
-    /// use agent_core::session::Session;
+    /// use agent_core::session::SessionRecord;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-    /// assert_eq!(Session::from_json(&session.to_json())?, *session);
+    /// # let session = store.create(new).await?;
+    /// assert_eq!(SessionRecord::from_json(&session.to_json())?, *session);
     /// # Ok(()) }
     /// ```
     pub fn to_json(&self) -> String {
@@ -445,12 +444,12 @@ impl Session {
     /// # use agent_core::session::NewSession;
     /// use agent_core::event::{DocumentWritten, NewEvent};
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let plan = DocumentWritten::after(None, "plan", Some("1. Book the flight".to_owned()));
     /// let events = vec![NewEvent::document_written(plan)];
-    /// let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// let session = store.append(session.id, session.head, events).await?.session;
     /// assert_eq!(session.document("plan").unwrap().bytes, 18);
     /// assert!(session.document("notes").is_none());
     /// # Ok(()) }
@@ -528,9 +527,9 @@ impl Session {
     /// # use agent_core::session::NewSession;
     /// use agent_core::model::{Cost, RunUsage, Usage};
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let used = RunUsage::new(effects.new_run_id(), Usage::new(1_200, 80)).with_cost(Some(Cost::new("USD", 4_800)));
     /// session.check_usage(&used)?;
     /// # Ok(()) }
@@ -548,7 +547,7 @@ impl Session {
     }
 }
 
-impl<'de> Deserialize<'de> for Session {
+impl<'de> Deserialize<'de> for SessionRecord {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // Each field's value is compacted by itself.
         let raw = Box::<RawValue>::deserialize(deserializer)?;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::{Seq, SessionId, Timestamp, WorkspaceId};
 use crate::model::{Actor, Attributes, Counts, Origin, Status};
 use crate::session::key::{ConversationKey, key_of};
-use crate::session::record::Session;
+use crate::session::record::SessionRecord;
 
 /// Summary of a session, for lists.
 ///
@@ -18,9 +18,9 @@ use crate::session::record::Session;
 /// use agent_core::session::SessionSummary;
 /// use agent_core::store::SessionQuery;
 ///
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// # let session = store.create(new).await?;
 /// let listed: SessionSummary = store.list(SessionQuery::new()).await?.items.remove(0);
 /// assert_eq!(listed, SessionSummary::from(&*session));
 /// assert_eq!(listed.conversation_key(), None);
@@ -53,13 +53,13 @@ pub struct SessionSummary {
     pub counts: Counts,
     /// Number of inputs that are not done.
     pub inputs_open: u64,
-    /// Time at which a scheduler must next look at this session; see [`Session::next_due_at`].
+    /// Time at which a scheduler must next look at this session; see [`SessionRecord::next_due_at`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_due_at: Option<Timestamp>,
 }
 
 impl SessionSummary {
-    /// Returns the key by which the host finds this conversation, like [`Session::conversation_key`].
+    /// Returns the key by which the host finds this conversation, like [`SessionRecord::conversation_key`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -68,9 +68,9 @@ impl SessionSummary {
     /// # use agent_core::session::{ConversationKey, NewSession};
     /// use agent_core::store::SessionQuery;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let store = MemoryStore::new().sessions(&Effects::default());
     /// let key: ConversationKey = "support/4711".parse()?;
-    /// store.create(&effects, NewSession::conversation(&key, WorkspaceId::DEFAULT, 0)).await?;
+    /// store.create(NewSession::conversation(&key, WorkspaceId::DEFAULT, 0)).await?;
     /// let listed = store.list(SessionQuery::new()).await?.items.remove(0);
     /// assert_eq!(listed.conversation_key(), Some(key));
     /// # Ok(()) }
@@ -80,8 +80,8 @@ impl SessionSummary {
     }
 }
 
-impl From<&Session> for SessionSummary {
-    fn from(session: &Session) -> Self {
+impl From<&SessionRecord> for SessionSummary {
+    fn from(session: &SessionRecord) -> Self {
         Self {
             id: session.id,
             workspace: session.workspace,

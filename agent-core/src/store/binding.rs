@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{DeviceId, Error, ErrorKind, Result, WorkspaceId};
 use crate::commit::Precondition;
+use crate::setters;
 use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page, PageQuery};
 
 /// Device binding: a device and the workspace that it is bound to.
@@ -232,22 +233,15 @@ impl BindingQuery {
         Self::default()
     }
 
-    /// Selects bindings to this workspace only.
-    pub fn with_workspace(mut self, id: WorkspaceId) -> Self {
-        self.workspace = Some(id);
-        self
-    }
+    setters! {
+        /// Selects bindings to this workspace only.
+        pub fn with_workspace(id: WorkspaceId) => workspace = Some(id);
 
-    /// Sets the maximum number of bindings on the page.
-    pub fn with_limit(mut self, limit: usize) -> Self {
-        self.limit = limit.min(PAGE_MAX);
-        self
-    }
+        /// Sets the maximum number of bindings on the page.
+        pub fn with_limit(limit: usize) => limit = limit.min(PAGE_MAX);
 
-    /// Sets the start of the page.
-    pub fn with_cursor(mut self, cursor: Option<Cursor>) -> Self {
-        self.cursor = cursor;
-        self
+        /// Sets the start of the page.
+        pub fn with_cursor(cursor: Option<Cursor>) => cursor = cursor;
     }
 
     /// Returns the fingerprint by which a cursor recognizes its query.

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::base::{BlobName, Error, ErrorKind, Result, Seq, SessionId};
 use crate::model::{BLOB_CHUNK_BYTES, BlobInfo};
+use crate::setters;
 use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page, PageQuery};
 
 /// Maximum number of bytes of one blob.
@@ -194,6 +195,19 @@ impl BlobChunks {
         Ok(None)
     }
 
+    /// Returns the whole content, in memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`next`](Self::next).
+    pub async fn into_bytes(mut self) -> Result<Bytes> {
+        let mut bytes = BytesMut::new();
+        while let Some(chunk) = self.next().await? {
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes.freeze())
+    }
+
     fn took(&mut self, chunk: Bytes) -> Bytes {
         self.seen += chunk.len() as u64;
         self.hash.update(&chunk);
@@ -275,8 +289,8 @@ impl ReadBlob {
 /// use agent_core::{BlobName, MemoryStore, SessionStore};
 ///
 /// let (store, session) = (MemoryStore::new(), Effects::default().new_session_id());
-/// store.put_blob(PutBlob::of_bytes(session, "hello")).await?;
-/// let read = store.read_blob(ReadBlob::new(session, BlobName::of(b"hello")).with_range(1..3)).await?;
+/// store.blobs().put(PutBlob::of_bytes(session, "hello")).await?;
+/// let read = store.blobs().read(ReadBlob::new(session, BlobName::of(b"hello")).with_range(1..3)).await?;
 /// assert_eq!((read.blob.bytes, read.range.clone()), (5, 1..3));
 /// assert_eq!(read.into_bytes(1024).await?, "el");
 /// # Ok(()) }
@@ -379,6 +393,31 @@ impl BlobContent {
         Self { blob, range, content: content.boxed() }
     }
 
+    /// For backends that hold the bytes of a blob in memory: creates the content from them.
+    ///
+    /// The stream of a whole blob ends with `Corrupt` if the bytes do not have the name. A range is not checked.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::BlobName;
+    /// use agent_core::clock::Effects;
+    /// use agent_core::store::{BlobContent, ReadBlob};
+    ///
+    /// let read = ReadBlob::new(Effects::default().new_session_id(), BlobName::of(b"hello"));
+    /// assert_eq!(BlobContent::from_bytes(&read, "hello".into()).into_bytes(1024).await?, "hello");
+    /// assert!(BlobContent::from_bytes(&read, "hullo".into()).into_bytes(1024).await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn from_bytes(read: &ReadBlob, bytes: Bytes) -> Self {
+        let blob = BlobInfo::new(read.name, bytes.len() as u64);
+        Self::from_chunks(read, blob, move |index| {
+            let start = usize::try_from(index).unwrap_or(usize::MAX).saturating_mul(BLOB_CHUNK_BYTES);
+            let bytes = bytes.slice(start..start + blob.chunk_len(index));
+            let checksum = Some(blob.checksum(index, &bytes));
+            async move { Ok(BlobChunk::new(bytes, checksum)) }
+        })
+    }
+
     /// Reads the bytes into memory.
     ///
     /// # Errors
@@ -406,16 +445,6 @@ impl BlobContent {
     }
 }
 
-/// For backends without blobs: returns the error for every request about them. Such a store says so in its
-/// [capabilities](crate::store::Capabilities::blob_max_bytes).
-pub fn blobs_unsupported(session: Option<SessionId>) -> Error {
-    let of = session.map_or_else(String::new, |session| format!("session {session}: "));
-    Error::new(
-        ErrorKind::Unsupported,
-        format!("{of}this store keeps no blobs; use a store that does, or give the address of the content"),
-    )
-}
-
 /// Query for a list of the blobs of one session, ordered by name.
 ///
 /// ```
@@ -425,11 +454,11 @@ pub fn blobs_unsupported(session: Option<SessionId>) -> Error {
 /// use agent_core::{MemoryStore, SessionStore};
 ///
 /// let (store, session) = (MemoryStore::new(), Effects::default().new_session_id());
-/// store.put_blob(PutBlob::of_bytes(session, "one")).await?;
-/// store.put_blob(PutBlob::of_bytes(session, "two")).await?;
+/// store.blobs().put(PutBlob::of_bytes(session, "one")).await?;
+/// store.blobs().put(PutBlob::of_bytes(session, "two")).await?;
 /// let query = BlobQuery::new(session).with_limit(1);
-/// let first = store.list_blobs(query.clone()).await?;
-/// let second = store.list_blobs(query.with_cursor(first.next)).await?;
+/// let first = store.blobs().list(query.clone()).await?;
+/// let second = store.blobs().list(query.with_cursor(first.next)).await?;
 /// assert!(first.items[0].name < second.items[0].name && second.next.is_none());
 /// # Ok(()) }
 /// ```
@@ -451,16 +480,12 @@ impl BlobQuery {
         Self { session, limit: 100, cursor: None }
     }
 
-    /// Sets the maximum number of blobs on the page.
-    pub fn with_limit(mut self, limit: usize) -> Self {
-        self.limit = limit.min(PAGE_MAX);
-        self
-    }
+    setters! {
+        /// Sets the maximum number of blobs on the page.
+        pub fn with_limit(limit: usize) => limit = limit.min(PAGE_MAX);
 
-    /// Sets the start of the page.
-    pub fn with_cursor(mut self, cursor: Option<Cursor>) -> Self {
-        self.cursor = cursor;
-        self
+        /// Sets the start of the page.
+        pub fn with_cursor(cursor: Option<Cursor>) => cursor = cursor;
     }
 
     /// Returns the fingerprint by which a cursor recognizes its query.

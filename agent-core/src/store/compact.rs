@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::base::{Error, Result, Seq};
 use crate::event::{Compaction, EventType};
-use crate::session::Session;
+use crate::session::SessionRecord;
 use crate::store::history;
 use crate::store::read::ReadEvents;
 use crate::store::session::SessionStore;
@@ -18,10 +18,10 @@ const INPUTS: [EventType; 2] = [EventType::USER_MESSAGE, EventType::USER_DEFINE_
 ///
 /// # Errors
 ///
-/// Those of [`SessionStoreExt::compact`](crate::store::ext::SessionStoreExt::compact).
-pub(crate) async fn compaction<S: SessionStore + ?Sized>(
-    store: &S,
-    now: &Session,
+/// Those of [`Sessions::compact`](crate::Sessions::compact).
+pub(crate) async fn compaction(
+    store: &dyn SessionStore,
+    now: &SessionRecord,
     until: Option<Seq>,
     summary: String,
 ) -> Result<Compaction> {
@@ -45,7 +45,7 @@ pub(crate) async fn compaction<S: SessionStore + ?Sized>(
     Ok(Compaction::new(at, summary).with_inputs(inputs, claimed))
 }
 
-fn nothing(now: &Session, at: Seq) -> Error {
+fn nothing(now: &SessionRecord, at: Seq) -> Error {
     Error::invalid(format!(
         "session {} has the events 1 to {}; those up to {at} are compacted already, or cannot be yet",
         now.id, now.head
@@ -53,10 +53,7 @@ fn nothing(now: &Session, at: Seq) -> Error {
 }
 
 /// Returns the last event after `from` before which every input is answered.
-async fn answered_through<S>(store: &S, now: &Session, from: Seq) -> Result<Seq>
-where
-    S: SessionStore + ?Sized,
-{
+async fn answered_through(store: &dyn SessionStore, now: &SessionRecord, from: Seq) -> Result<Seq> {
     let open = ReadEvents::first(1).with_after(now.inputs_done_through.max(from)).with_types(INPUTS);
     let page = history::part_of(store, now.id, now.head, now.lineage.clone(), open).await?;
     Ok(page.events.first().map_or(now.head, |event| Seq::new(event.seq.get().saturating_sub(1))))
@@ -64,15 +61,12 @@ where
 
 /// Returns the last end of a commit up to `at` at which no tool call is open, and the record there. An `exact` position is
 /// that end, or is refused.
-async fn safe_end<'a, S>(
-    store: &S,
-    now: &'a Session,
+async fn safe_end<'a>(
+    store: &dyn SessionStore,
+    now: &'a SessionRecord,
     from: Seq,
     (mut at, exact): (Seq, bool),
-) -> Result<(Seq, Cow<'a, Session>)>
-where
-    S: SessionStore + ?Sized,
-{
+) -> Result<(Seq, Cow<'a, SessionRecord>)> {
     while at > from {
         if at == now.head && now.open_calls.is_empty() {
             return Ok((at, Cow::Borrowed(now)));
@@ -104,10 +98,12 @@ where
 }
 
 /// Returns the inputs that were open at event `at`, where the record was `past`, oldest first; the newest if they are many.
-async fn open_inputs<S>(store: &S, now: &Session, past: &Session, at: Seq) -> Result<Vec<Seq>>
-where
-    S: SessionStore + ?Sized,
-{
+async fn open_inputs(
+    store: &dyn SessionStore,
+    now: &SessionRecord,
+    past: &SessionRecord,
+    at: Seq,
+) -> Result<Vec<Seq>> {
     let most = usize::try_from(past.inputs_open).unwrap_or(usize::MAX).min(Compaction::INPUTS_MAX);
     let first = ReadEvents::last(most)
         .with_after(past.inputs_done_through.max(now.visible_from))

@@ -5,13 +5,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::base::{
-    Effects, Error, ErrorKind, Result, SessionId, SessionState, WorkspaceId, check_text, quoted, uuid_of,
+    Error, ErrorKind, Result, SessionId, SessionState, WorkspaceId, check_text, quoted, uuid_of,
 };
 use crate::commit::{Commit, Precondition, Trigger};
 use crate::model::Patch;
-use crate::session::{NewSession, Session};
+use crate::session::{NewSession, SessionRecord};
 use crate::store::ext::SessionStoreExt;
 use crate::store::session::SessionStore;
+use crate::store::sessions::Sessions;
 
 /// Area of a workspace.
 ///
@@ -72,16 +73,15 @@ impl FromStr for WorkspaceArea {
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// use agent_core::clock::Effects;
 /// use agent_core::state::SessionState;
 /// use agent_core::store::{HiddenSession, WorkspaceArea};
 /// use agent_core::{MemoryStore, Storage, WorkspaceId};
 ///
-/// let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
+/// let storage = Storage::from(MemoryStore::new());
 /// let memory = HiddenSession::area(WorkspaceId::DEFAULT, WorkspaceArea::Memory);
 /// assert!(memory.find(&*storage.sessions).await?.is_none());
 ///
-/// let session = memory.open(&storage.sessions, &effects).await?;
+/// let session = memory.open(&storage.sessions).await?;
 /// assert_eq!((session.id, session.status.state), (memory.id(), SessionState::Archived));
 /// assert!(HiddenSession::may_have(session.id));
 /// assert!(HiddenSession::refuse(&session, "is not deleted alone").is_err());
@@ -226,18 +226,17 @@ impl HiddenSession {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
     /// # use agent_core::{MemoryStore, Storage, WorkspaceId};
     /// use agent_core::store::HiddenSession;
     ///
-    /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
+    /// # let storage = Storage::from(MemoryStore::new());
     /// let project = HiddenSession::project(WorkspaceId::DEFAULT, "travel");
     /// assert_eq!(project.find(&*storage.sessions).await?, None);
-    /// project.open(&storage.sessions, &effects).await?;
+    /// project.open(&storage.sessions).await?;
     /// assert_eq!(project.find(&*storage.sessions).await?.unwrap().id, project.id());
     /// # Ok(()) }
     /// ```
-    pub async fn find(&self, sessions: &dyn SessionStore) -> Result<Option<Arc<Session>>> {
+    pub async fn find(&self, sessions: &dyn SessionStore) -> Result<Option<Arc<SessionRecord>>> {
         let label = self.label()?;
         match sessions.load(self.id()).await {
             Ok(session) => self.checked(session, &label).map(Some),
@@ -254,14 +253,14 @@ impl HiddenSession {
     /// # Errors
     ///
     /// As for [`find`](Self::find). A hidden session that was deleted cannot be created again.
-    pub async fn open(&self, sessions: &Arc<dyn SessionStore>, effects: &Effects) -> Result<Arc<Session>> {
+    pub async fn open(&self, sessions: &Sessions) -> Result<Arc<SessionRecord>> {
         let label = self.label()?;
         if let Some(session) = self.find(&**sessions).await? {
             return Ok(session);
         }
         let new = NewSession::new(self.id(), self.workspace())
             .with_patch(&Patch::new().with_label(Self::LABEL, label.as_str()));
-        let commit = Commit::create(effects, new)
+        let commit = Commit::create(sessions.effects(), new)
             .with_precondition(Precondition::MustNotExist)
             .with_trigger(Trigger::Archive);
         match sessions.commit_with_retry(commit).await {
@@ -281,7 +280,7 @@ impl HiddenSession {
     ///
     /// `InvalidInput` if `session` is a hidden session, `Denied` if it is the audit. `doing` becomes part of the text:
     /// the reason for the refusal.
-    pub fn refuse(session: &Session, doing: &str) -> Result<()> {
+    pub fn refuse(session: &SessionRecord, doing: &str) -> Result<()> {
         let label = session.attributes.labels.get(Self::LABEL);
         // Other sessions may have the label, too. Their ids are not derived from an owner, except those of
         // conversations, which are derived from a key.
@@ -320,7 +319,7 @@ impl HiddenSession {
         Ok(())
     }
 
-    fn checked(&self, session: Arc<Session>, label: &str) -> Result<Arc<Session>> {
+    fn checked(&self, session: Arc<SessionRecord>, label: &str) -> Result<Arc<SessionRecord>> {
         use SessionState::Deleted;
         if session.status.state == Deleted {
             return Err(Error::new(ErrorKind::Deleted, format!("the hidden session {label} was deleted")));

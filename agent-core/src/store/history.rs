@@ -5,7 +5,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use crate::base::{Error, ErrorKind, Result, Seq, SessionId, SessionState};
 use crate::event::Event;
 use crate::model::Lineage;
-use crate::session::Session;
+use crate::session::SessionRecord;
 use crate::store::page::PAGE_MAX;
 use crate::store::read::{EventPage, ReadEvents};
 use crate::store::session::SessionStore;
@@ -15,18 +15,14 @@ pub(super) const PAGE: usize = 500;
 pub(super) const PAGE_BYTES: usize = 256 << 10;
 
 /// Returns a page of a history, including the events in ancestors.
-pub(crate) async fn history<S: SessionStore + ?Sized>(
-    store: &S,
-    id: SessionId,
-    read: ReadEvents,
-) -> Result<EventPage> {
+pub(crate) async fn history(store: &dyn SessionStore, id: SessionId, read: ReadEvents) -> Result<EventPage> {
     let session = store.load(id).await?;
     part_of(store, id, session.head, session.lineage.clone(), read).await
 }
 
 /// Returns a page of the history of a session with this head and these ancestors.
-pub(crate) async fn part_of<S: SessionStore + ?Sized>(
-    store: &S,
+pub(crate) async fn part_of(
+    store: &dyn SessionStore,
     id: SessionId,
     head: Seq,
     lineage: Lineage,
@@ -60,21 +56,17 @@ pub(crate) async fn part_of<S: SessionStore + ?Sized>(
 /// # use agent_core::session::NewSession;
 /// use agent_core::store::coming_events;
 ///
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// # let session = store.create(new).await?;
 /// let (coming, appended) = tokio::join!(
-///     coming_events(&store, session.id, session.head),
-///     store.append(&effects, session.id, session.head, vec![NewEvent::user_message("Hello")]),
+///     coming_events(&*store, session.id, session.head),
+///     store.append(session.id, session.head, vec![NewEvent::user_message("Hello")]),
 /// );
 /// assert_eq!(coming?.1, appended?.last);
 /// # Ok(()) }
 /// ```
-pub async fn coming_events<S: SessionStore + ?Sized>(
-    store: &S,
-    id: SessionId,
-    seen: Seq,
-) -> Result<(Vec<Event>, Seq)> {
+pub async fn coming_events(store: &dyn SessionStore, id: SessionId, seen: Seq) -> Result<(Vec<Event>, Seq)> {
     loop {
         let head = store.changed(id, seen).await?;
         let read = ReadEvents::first(PAGE).with_max_bytes(PAGE_BYTES).with_after(seen).with_known_head(head);
@@ -109,16 +101,16 @@ pub async fn coming_events<S: SessionStore + ?Sized>(
 /// # use agent_core::session::NewSession;
 /// use agent_core::store::next_events;
 ///
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-/// let (events, last) = next_events(&store, session.id, agent_core::Seq::ZERO).await?.unwrap();
+/// # let session = store.create(new).await?;
+/// let (events, last) = next_events(&*store, session.id, agent_core::Seq::ZERO).await?.unwrap();
 /// assert_eq!((events.len(), last), (1, session.head));
-/// assert_eq!(next_events(&store, session.id, last).await?, None);
+/// assert_eq!(next_events(&*store, session.id, last).await?, None);
 /// # Ok(()) }
 /// ```
-pub async fn next_events<S: SessionStore + ?Sized>(
-    store: &S,
+pub async fn next_events(
+    store: &dyn SessionStore,
     id: SessionId,
     seen: Seq,
 ) -> Result<Option<(Vec<Event>, Seq)>> {
@@ -144,16 +136,16 @@ pub async fn next_events<S: SessionStore + ?Sized>(
 /// use agent_core::store::own_events;
 /// use futures::TryStreamExt;
 ///
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-/// let fork = store.fork(&effects, session.id, None).await?;
-/// let own: Vec<_> = own_events(&store, fork.id, Seq::ZERO, None).try_collect().await?;
+/// # let session = store.create(new).await?;
+/// let fork = store.fork(session.id, None).await?;
+/// let own: Vec<_> = own_events(&*store, fork.id, Seq::ZERO, None).try_collect().await?;
 /// assert_eq!(own[0].seq, fork.lineage.base().next());
 /// # Ok(()) }
 /// ```
-pub fn own_events<S: SessionStore + ?Sized>(
-    store: &S,
+pub fn own_events(
+    store: &dyn SessionStore,
     id: SessionId,
     after: Seq,
     until: Option<Seq>,
@@ -172,11 +164,11 @@ pub fn own_events<S: SessionStore + ?Sized>(
 }
 
 /// Returns the record of a session as it was after the event `at` of its own log.
-async fn fold_own<S: SessionStore + ?Sized>(store: &S, id: SessionId, at: Seq) -> Result<Session> {
+async fn fold_own(store: &dyn SessionStore, id: SessionId, at: Seq) -> Result<SessionRecord> {
     let mut events = own_events(store, id, Seq::ZERO, Some(at));
     let first = events.try_next().await?;
     let first = first.ok_or_else(|| Error::corrupt(format!("session {id} has no first event")))?;
-    let mut past = Session::begin(id, &first)?;
+    let mut past = SessionRecord::begin(id, &first)?;
     while let Some(event) = events.try_next().await? {
         past.apply(&event)?;
     }
@@ -184,7 +176,7 @@ async fn fold_own<S: SessionStore + ?Sized>(store: &S, id: SessionId, at: Seq) -
 }
 
 /// Returns the record of a session as it was after its event `at`, which may be stored in an ancestor.
-pub(crate) async fn fold_to<S: SessionStore + ?Sized>(store: &S, now: &Session, at: Seq) -> Result<Session> {
+pub(crate) async fn fold_to(store: &dyn SessionStore, now: &SessionRecord, at: Seq) -> Result<SessionRecord> {
     // The first event of each log holds the state at the fork, so that folding needs no earlier log.
     let (mut owner, _) = now.lineage.locate(now.id, at);
     loop {
@@ -210,9 +202,9 @@ fn purged(id: SessionId) -> Error {
 
 /// Returns the neighbours of an event at which a history may be divided, if it may not be divided at the event itself:
 /// the last event of the commit before, and of its own commit.
-pub(crate) async fn inside_commit<S: SessionStore + ?Sized>(
-    store: &S,
-    now: &Session,
+pub(crate) async fn inside_commit(
+    store: &dyn SessionStore,
+    now: &SessionRecord,
     at: Seq,
 ) -> Result<Option<(Seq, Seq)>> {
     if at == Seq::ZERO || at >= now.head {
@@ -227,18 +219,14 @@ pub(crate) async fn inside_commit<S: SessionStore + ?Sized>(
 }
 
 /// Returns the event, or the last event of the commit before if it is inside a commit.
-pub(crate) async fn commit_end_before<S: SessionStore + ?Sized>(
-    store: &S,
-    now: &Session,
-    at: Seq,
-) -> Result<Seq> {
+pub(crate) async fn commit_end_before(store: &dyn SessionStore, now: &SessionRecord, at: Seq) -> Result<Seq> {
     Ok(inside_commit(store, now, at).await?.map_or(at, |(before, _)| before))
 }
 
 /// Returns one page of a history that spans several logs: reads log after log, in the read's direction, until the
 /// page is full.
-async fn history_page<S: SessionStore + ?Sized>(
-    store: &S,
+async fn history_page(
+    store: &dyn SessionStore,
     id: SessionId,
     head: Seq,
     lineage: Lineage,
@@ -300,11 +288,7 @@ async fn history_page<S: SessionStore + ?Sized>(
 }
 
 /// Reads a page of one log. Refuses events that were not requested, since they could make paging endless.
-async fn read_part<S: SessionStore + ?Sized>(
-    store: &S,
-    id: SessionId,
-    read: ReadEvents,
-) -> Result<EventPage> {
+async fn read_part(store: &dyn SessionStore, id: SessionId, read: ReadEvents) -> Result<EventPage> {
     let page = store.read(id, read.clone()).await?;
     match page.events.iter().find(|event| !read.matches(event)) {
         Some(event) => Err(Error::corrupt(format!(
@@ -335,8 +319,8 @@ struct EventLocation {
 }
 
 /// Returns the location of the event `seq` of the history of `id`.
-async fn owner_of<S: SessionStore + ?Sized>(
-    store: &S,
+async fn owner_of(
+    store: &dyn SessionStore,
     id: SessionId,
     lineage: &Lineage,
     seq: Seq,

@@ -5,8 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::base::{Epoch, Result, Seq, SessionId};
-use crate::session::Session;
-use crate::store::session::{LeaseStatus, SessionStore};
+use crate::session::SessionRecord;
+use crate::store::lease::LeaseStatus;
+use crate::store::session::SessionStore;
 
 /// State of a lease holder, as a [`LeaseWatch`] finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,20 +39,20 @@ pub enum HolderState {
 /// use agent_core::commit::{LeaseRequest, Trigger};
 /// use agent_core::store::{HolderState, LeaseWatch};
 ///
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// # let session = store.create(new).await?;
 /// # let events = vec![NewEvent::user_message("Hello")];
-/// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+/// # let session = store.append(session.id, session.head, events).await?.session;
 /// let lease = LeaseRequest::new("laptop", effects.new_run_id()).with_ttl(Duration::from_millis(80));
-/// let session = store.trigger(&effects, session.id, Trigger::BeginRun(lease)).await?.session;
+/// let session = store.trigger(session.id, Trigger::BeginRun(lease)).await?.session;
 ///
-/// let mut watch = LeaseWatch::begin(&store, &session).await?.expect("the session has a lease");
-/// assert_eq!(watch.check(&store).await?, HolderState::Silent);
-/// store.heartbeat(session.id, watch.epoch()).await?;
-/// assert_eq!(watch.check(&store).await?, HolderState::Alive);
+/// let mut watch = LeaseWatch::begin(&*store, &session).await?.expect("the session has a lease");
+/// assert_eq!(watch.check(&*store).await?, HolderState::Silent);
+/// store.leases().heartbeat(session.id, watch.epoch()).await?;
+/// assert_eq!(watch.check(&*store).await?, HolderState::Alive);
 /// tokio::time::sleep(watch.ttl()).await;
-/// assert_eq!(watch.check(&store).await?, HolderState::Gone);
+/// assert_eq!(watch.check(&*store).await?, HolderState::Gone);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -69,11 +70,11 @@ impl LeaseWatch {
     ///
     /// # Errors
     ///
-    /// Errors of [`SessionStore::lease_status`].
-    pub async fn begin<S: SessionStore + ?Sized>(store: &S, seen: &Session) -> Result<Option<Self>> {
+    /// Errors of [`LeaseStore::status`](crate::store::LeaseStore::status).
+    pub async fn begin(store: &dyn SessionStore, seen: &SessionRecord) -> Result<Option<Self>> {
         let Some(lease) = &seen.lease else { return Ok(None) };
         let (epoch, ttl) = (lease.epoch, Duration::from_millis(lease.ttl_ms));
-        let status = store.lease_status(seen.id, epoch).await?;
+        let status = store.leases().status(seen.id, epoch).await?;
         let since = Instant::now();
         Ok(Some(Self { session: seen.id, epoch, ttl, head: seen.head, status, since }))
     }
@@ -118,8 +119,8 @@ impl LeaseWatch {
     ///
     /// # Errors
     ///
-    /// Errors of [`SessionStore::load`] and [`SessionStore::lease_status`].
-    pub async fn check<S: SessionStore + ?Sized>(&mut self, store: &S) -> Result<HolderState> {
+    /// Errors of [`SessionStore::load`] and [`LeaseStore::status`](crate::store::LeaseStore::status).
+    pub async fn check(&mut self, store: &dyn SessionStore) -> Result<HolderState> {
         let now = store.load(self.session).await?;
         self.check_with(store, &now).await
     }
@@ -128,18 +129,14 @@ impl LeaseWatch {
     ///
     /// # Errors
     ///
-    /// Errors of [`SessionStore::lease_status`].
-    pub async fn check_with<S: SessionStore + ?Sized>(
-        &mut self,
-        store: &S,
-        now: &Session,
-    ) -> Result<HolderState> {
+    /// Errors of [`LeaseStore::status`](crate::store::LeaseStore::status).
+    pub async fn check_with(&mut self, store: &dyn SessionStore, now: &SessionRecord) -> Result<HolderState> {
         match &now.lease {
             None => return Ok(HolderState::Released),
             Some(lease) if lease.epoch != self.epoch => return Ok(HolderState::Replaced),
             Some(_) => {}
         }
-        let status = store.lease_status(self.session, self.epoch).await?;
+        let status = store.leases().status(self.session, self.epoch).await?;
         let is_changed = (now.head, status.heartbeat) != (self.head, self.status.heartbeat);
         (self.head, self.status) = (now.head, status);
         if status.holder_proven_dead {

@@ -7,7 +7,7 @@ use futures::TryStreamExt;
 use tokio::time::sleep;
 
 use crate::base::{Error, ErrorKind, Result, SessionState};
-use crate::session::Session;
+use crate::session::SessionRecord;
 use crate::store::lease_watch::{HolderState, LeaseWatch};
 use crate::store::page::{PAGE_MAX, pages};
 use crate::store::session::{SessionQuery, SessionStore};
@@ -41,16 +41,16 @@ const MOST: Duration = Duration::from_secs(600);
 /// use agent_core::commit::{LeaseRequest, Trigger};
 /// use agent_core::store::check_no_live_run;
 ///
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// # let session = store.create(new).await?;
 /// # let events = vec![NewEvent::user_message("Hello")];
-/// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+/// # let session = store.append(session.id, session.head, events).await?.session;
 /// let lease = LeaseRequest::new("laptop", effects.new_run_id()).with_ttl(Duration::from_millis(80));
-/// store.trigger(&effects, session.id, Trigger::BeginRun(lease)).await?;
+/// store.trigger(session.id, Trigger::BeginRun(lease)).await?;
 ///
 /// // The holder sends no heartbeat for one ttl, so the run is not live.
-/// check_no_live_run(&store).await?;
+/// check_no_live_run(&*store).await?;
 /// # Ok(()) }
 /// ```
 pub async fn check_no_live_run(store: &dyn SessionStore) -> Result<()> {
@@ -77,7 +77,7 @@ pub async fn check_no_live_run(store: &dyn SessionStore) -> Result<()> {
 }
 
 /// Returns the sessions with a lease whose holder is not proven dead, each with a watch over it.
-async fn leased(store: &dyn SessionStore) -> Result<Vec<(Arc<Session>, LeaseWatch)>> {
+async fn leased(store: &dyn SessionStore) -> Result<Vec<(Arc<SessionRecord>, LeaseWatch)>> {
     let states = SessionState::ALL.iter().copied().filter(|state| state.may_hold_lease());
     let query = SessionQuery::new().with_states(states).with_limit(PAGE_MAX);
     let mut pages = pages(query, |query| store.list(query));
@@ -104,7 +104,7 @@ fn read<T>(result: Result<T>) -> Result<Option<T>> {
     }
 }
 
-fn busy(session: &Session) -> Error {
+fn busy(session: &SessionRecord) -> Error {
     let holder = session.lease.as_ref().map_or_else(String::new, |lease| lease.holder.clone());
     let text =
         format!("session {} is run by {holder}; end that run, then delete the tenant again", session.id);

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::future::{Either, select};
 use tokio::sync::watch;
 
@@ -17,19 +17,17 @@ use crate::commit::plan::plan;
 use crate::commit::plan::planner::Plan;
 use crate::commit::{Commit, Committed, Precondition};
 use crate::event::Event;
-use crate::model::{BLOB_CHUNK_BYTES, BlobInfo, NeededBlob, Workspace};
-use crate::session::{Session, SessionSummary};
+use crate::model::{BlobInfo, NeededBlob, Workspace};
+use crate::session::{SessionRecord, SessionSummary};
 use crate::store::binding::{Binding, BindingQuery, BindingStore, decide_bind};
-use crate::store::blob::{
-    BLOB_MAX_BYTES, BlobChunk, BlobContent, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs,
-};
+use crate::store::blob::{BLOB_MAX_BYTES, BlobContent, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
+use crate::store::blob_store::BlobStore;
+use crate::store::lease::{LeaseStatus, LeaseStore};
 use crate::store::live::check_no_live_run;
 use crate::store::open_state::OpenState;
 use crate::store::page::Page;
 use crate::store::read::{EventPage, ReadEvents};
-use crate::store::session::{
-    Capabilities, Durability, LeaseStatus, Purge, Purged, Scope, SessionQuery, SessionStore,
-};
+use crate::store::session::{Capabilities, Durability, Purge, Purged, Scope, SessionQuery, SessionStore};
 use crate::store::storage::{Backend, DeletedTenant, Storage};
 use crate::store::workspace::{ContentHash, WorkspaceQuery, WorkspaceStore};
 
@@ -42,10 +40,10 @@ use crate::store::workspace::{ContentHash, WorkspaceQuery, WorkspaceStore};
 /// use agent_core::event::NewEvent;
 /// use agent_core::session::NewSession;
 ///
-/// let (store, effects) = (MemoryStore::new(), Effects::default());
+/// let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// let session = SessionStoreExt::create(&store, &effects, new).await?;
-/// let done = store.append(&effects, session.id, session.head, vec![NewEvent::user_message("hello")]).await?;
+/// let session = store.create(new).await?;
+/// let done = store.append(session.id, session.head, vec![NewEvent::user_message("hello")]).await?;
 /// assert_eq!(done.last, Seq::new(2));
 /// # Ok(()) }
 /// ```
@@ -107,7 +105,7 @@ enum WorkspaceEntry {
 
 #[derive(Debug)]
 struct Log {
-    record: Arc<Session>,
+    record: Arc<SessionRecord>,
     /// The session's own events; the first has the number after the lineage's base, less the purged ones.
     events: Vec<Event>,
     heartbeats: u64,
@@ -273,7 +271,7 @@ impl SessionStore for MemoryStore {
         Ok(planned.committed())
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         Ok(self.data()?.log(id)?.record.clone())
     }
 
@@ -311,65 +309,12 @@ impl SessionStore for MemoryStore {
         Ok(Purged::new(removed as u64))
     }
 
-    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        let mut data = self.data()?;
-        let log = data.sessions.get_mut(&id).ok_or_else(|| no_session(id))?;
-        if log.record.lease.as_ref().is_some_and(|lease| lease.epoch == epoch) {
-            log.heartbeats += 1;
-        }
-        Ok(())
+    fn leases(&self) -> &dyn LeaseStore {
+        self
     }
 
-    async fn lease_status(&self, id: SessionId, _: Epoch) -> Result<LeaseStatus> {
-        Ok(LeaseStatus::new(self.data()?.log(id)?.heartbeats, false))
-    }
-
-    async fn put_blob(&self, put: PutBlob) -> Result<()> {
-        let session = put.session;
-        let mut chunks = put.into_chunks(BLOB_MAX_BYTES)?;
-        let mut bytes = BytesMut::new();
-        while let Some(chunk) = chunks.next().await? {
-            bytes.extend_from_slice(&chunk);
-        }
-        let mut data = self.data()?;
-        let name = chunks.blob().name;
-        let is_refused = |log: &Log| {
-            log.record.status.state == SessionState::Deleted
-                && !log.events.iter().any(|event| event.blobs.contains(&name))
-        };
-        if data.sessions.get(&session).is_some_and(is_refused) {
-            return Err(Error::new(
-                ErrorKind::Deleted,
-                format!(
-                    "session {session} was deleted; it takes no blobs but those that its remaining events name"
-                ),
-            ));
-        }
-        data.blobs.entry(session).or_default().insert(name, bytes.freeze());
-        Ok(())
-    }
-
-    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
-        let data = self.data()?;
-        let bytes = data.blobs.get(&read.session).and_then(|blobs| blobs.get(&read.name)).cloned();
-        let bytes = bytes.ok_or_else(|| read.not_found())?;
-        let blob = BlobInfo::new(read.name, bytes.len() as u64);
-        Ok(BlobContent::from_chunks(&read, blob, move |index| {
-            let start = usize::try_from(index).unwrap_or(usize::MAX).saturating_mul(BLOB_CHUNK_BYTES);
-            let bytes = bytes.slice(start..start + blob.chunk_len(index));
-            let checksum = Some(blob.checksum(index, &bytes));
-            async move { Ok(BlobChunk::new(bytes, checksum)) }
-        }))
-    }
-
-    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
-        let data = self.data()?;
-        let blobs = data.blobs.get(&query.session).into_iter().flatten();
-        query.page(blobs.map(|(name, bytes)| BlobInfo::new(*name, bytes.len() as u64)))
-    }
-
-    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
-        Ok(self.data()?.sweep_blobs(sweep))
+    fn blobs(&self) -> &dyn BlobStore {
+        self
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -400,6 +345,61 @@ fn check_parent(data: &Data, parent: SessionId) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+#[async_trait]
+impl LeaseStore for MemoryStore {
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        let mut data = self.data()?;
+        let log = data.sessions.get_mut(&id).ok_or_else(|| no_session(id))?;
+        if log.record.lease.as_ref().is_some_and(|lease| lease.epoch == epoch) {
+            log.heartbeats += 1;
+        }
+        Ok(())
+    }
+
+    async fn status(&self, id: SessionId, _: Epoch) -> Result<LeaseStatus> {
+        Ok(LeaseStatus::new(self.data()?.log(id)?.heartbeats, false))
+    }
+}
+
+#[async_trait]
+impl BlobStore for MemoryStore {
+    async fn put(&self, put: PutBlob) -> Result<()> {
+        let (session, name) = (put.session, put.blob.name);
+        let bytes = put.into_chunks(BLOB_MAX_BYTES)?.into_bytes().await?;
+        let mut data = self.data()?;
+        let is_refused = |log: &Log| {
+            log.record.status.state == SessionState::Deleted
+                && !log.events.iter().any(|event| event.blobs.contains(&name))
+        };
+        if data.sessions.get(&session).is_some_and(is_refused) {
+            return Err(Error::new(
+                ErrorKind::Deleted,
+                format!(
+                    "session {session} was deleted; it takes no blobs but those that its remaining events name"
+                ),
+            ));
+        }
+        data.blobs.entry(session).or_default().insert(name, bytes);
+        Ok(())
+    }
+
+    async fn read(&self, read: ReadBlob) -> Result<BlobContent> {
+        let data = self.data()?;
+        let bytes = data.blobs.get(&read.session).and_then(|blobs| blobs.get(&read.name)).cloned();
+        Ok(BlobContent::from_bytes(&read, bytes.ok_or_else(|| read.not_found())?))
+    }
+
+    async fn list(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+        let data = self.data()?;
+        let blobs = data.blobs.get(&query.session).into_iter().flatten();
+        query.page(blobs.map(|(name, bytes)| BlobInfo::new(*name, bytes.len() as u64)))
+    }
+
+    async fn sweep(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+        Ok(self.data()?.sweep_blobs(sweep))
+    }
 }
 
 #[async_trait]

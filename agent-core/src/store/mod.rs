@@ -6,21 +6,25 @@
 pub(crate) mod address;
 pub(crate) mod binding;
 pub(crate) mod blob;
+pub(crate) mod blob_store;
 pub(crate) mod compact;
 pub(crate) mod ext;
+pub(crate) mod fork;
 pub(crate) mod hidden;
 pub(crate) mod history;
+pub(crate) mod lease;
 pub(crate) mod lease_watch;
 pub(crate) mod live;
+pub(crate) mod maintenance;
 pub(crate) mod memory;
 pub(crate) mod open_state;
 pub(crate) mod page;
-pub(crate) mod pending;
 pub(crate) mod purge;
 pub(crate) mod read;
 pub(crate) mod report;
 pub(crate) mod retry;
 pub(crate) mod session;
+pub(crate) mod sessions;
 pub(crate) mod storage;
 pub(crate) mod workspace;
 pub(crate) mod wrapper;
@@ -31,21 +35,23 @@ pub use address::{BackendConfig, Registry, split_address};
 pub use binding::{Binding, BindingQuery, decide_bind};
 pub use blob::{
     BLOB_MAX_BYTES, BlobChunk, BlobChunks, BlobContent, BlobQuery, BlobStream, PutBlob, ReadBlob, SweepBlobs,
-    SweptBlobs, blobs_unsupported,
+    SweptBlobs,
 };
+pub use blob_store::BlobStore;
 pub use hidden::{HiddenSession, WorkspaceArea};
 pub use history::{coming_events, next_events, own_events};
+pub use lease::{LeaseStatus, LeaseStore};
 pub use lease_watch::{HolderState, LeaseWatch};
 pub use live::check_no_live_run;
+pub use maintenance::{Maintenance, Pending, Rebuilt};
 pub use open_state::Operating;
 pub use page::{Cursor, Damaged, PAGE_MAX, Page, PageQuery, pages};
-pub use pending::Pending;
 pub use purge::{Needed, NeededBy, needed_by_forks};
 pub use read::{EventPage, ReadEvents};
-pub use report::{note_report, report_to_parent};
-pub use session::{
-    Capabilities, Consistency, Durability, LeaseStatus, Purge, Purged, Rebuilt, Scope, SessionQuery,
-};
+pub use session::{Capabilities, Consistency, Durability, Purge, Purged, Scope, SessionQuery};
 pub use storage::DeletedTenant;
 pub use workspace::{ContentHash, WorkspaceQuery};
-pub use wrapper::SessionStoreWrapper;
+pub use wrapper::{
+    BindingStoreWrapper, BlobStoreWrapper, LeaseStoreWrapper, MaintenanceWrapper, SessionStoreWrapper,
+    WorkspaceStoreWrapper,
+};

@@ -6,10 +6,12 @@ use std::str::FromStr;
 
 use futures::stream::{self, BoxStream, StreamExt};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::base::percent::{percent_decode, percent_encode};
-use crate::base::{Error, ErrorKind, ParseError, Result, Text, Timestamp, WorkspaceId, quoted};
+use crate::base::text::text_serde;
+use crate::base::{Error, ErrorKind, ParseError, Result, Timestamp, WorkspaceId, quoted};
+use crate::setters;
 
 /// Maximum number of items on a page; a larger limit is reduced to it.
 pub const PAGE_MAX: usize = 1000;
@@ -56,25 +58,15 @@ impl<T> Page<T> {
         Self::new(items).with_next(next)
     }
 
-    /// Sets the start of the next page.
-    #[must_use]
-    pub fn with_next(mut self, next: Option<Cursor>) -> Self {
-        self.next = next;
-        self
-    }
+    setters! {
+        /// Sets the start of the next page.
+        pub fn with_next(next: Option<Cursor>) => next = next;
 
-    /// Sets the objects that could not be read.
-    #[must_use]
-    pub fn with_damaged(mut self, damaged: Vec<Damaged>) -> Self {
-        self.damaged = damaged;
-        self
-    }
+        /// Sets the objects that could not be read.
+        pub fn with_damaged(damaged: Vec<Damaged>) => damaged = damaged;
 
-    /// Sets the number of items on all pages.
-    #[must_use]
-    pub fn with_total(mut self, total: Option<u64>) -> Self {
-        self.total = total;
-        self
+        /// Sets the number of items on all pages.
+        pub fn with_total(total: Option<u64>) => total = total;
     }
 }
 
@@ -311,17 +303,7 @@ impl fmt::Debug for Cursor {
     }
 }
 
-impl Serialize for Cursor {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Cursor {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Text::deserialize(deserializer)?.0.parse().map_err(serde::de::Error::custom)
-    }
-}
+text_serde!(Cursor);
 
 impl FromStr for Cursor {
     type Err = Error;

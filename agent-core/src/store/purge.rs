@@ -2,7 +2,7 @@
 
 use crate::base::{Error, ErrorKind, Result, Seq, SessionId, SessionState};
 use crate::model::Origin;
-use crate::session::Session;
+use crate::session::SessionRecord;
 use crate::store::page::PAGE_MAX;
 use crate::store::session::{Consistency, Purge, SessionQuery, SessionStore};
 
@@ -27,7 +27,7 @@ pub enum NeededBy {
 }
 
 impl Needed {
-    fn unknown(session: &Session, why: String) -> Self {
+    fn unknown(session: &SessionRecord, why: String) -> Self {
         Self { keep: session.head, by: Some(NeededBy::Unknown(why)) }
     }
 }
@@ -53,17 +53,17 @@ impl Needed {
 /// # use agent_core::state::Reason;
 /// use agent_core::store::{NeededBy, needed_by_forks};
 ///
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-/// let fork = store.fork(&effects, session.id, None).await?;
-/// # let session = store.trigger(&effects, session.id, Trigger::Delete(Reason::UserDeleted)).await?.session;
-/// let needed = needed_by_forks(&store, &session).await?;
+/// # let session = store.create(new).await?;
+/// let fork = store.fork(session.id, None).await?;
+/// # let session = store.trigger(session.id, Trigger::Delete(Reason::UserDeleted)).await?.session;
+/// let needed = needed_by_forks(&*store, &session).await?;
 /// assert_eq!(needed.by, Some(NeededBy::Fork(fork.id)));
 /// assert_eq!(needed.keep, fork.lineage.base());
 /// # Ok(()) }
 /// ```
-pub async fn needed_by_forks(store: &(impl SessionStore + ?Sized), session: &Session) -> Result<Needed> {
+pub async fn needed_by_forks(store: &dyn SessionStore, session: &SessionRecord) -> Result<Needed> {
     if store.capabilities().listing != Consistency::Immediate {
         let why = "the store's lists lag, so its forks cannot be found";
         return Ok(Needed::unknown(session, why.to_owned()));
@@ -122,16 +122,16 @@ impl Purge {
     /// # use agent_core::state::Reason;
     /// use agent_core::store::Purge;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-    /// let fork = store.fork(&effects, session.id, None).await?;
-    /// # let session = store.trigger(&effects, session.id, Trigger::Delete(Reason::UserDeleted)).await?.session;
-    /// let purge = Purge::new(session.id, session.head).sparing_forks(&store).await?;
+    /// # let session = store.create(new).await?;
+    /// let fork = store.fork(session.id, None).await?;
+    /// # let session = store.trigger(session.id, Trigger::Delete(Reason::UserDeleted)).await?.session;
+    /// let purge = Purge::new(session.id, session.head).sparing_forks(&*store).await?;
     /// assert_eq!(purge.keep_through, fork.lineage.base());
     /// # Ok(()) }
     /// ```
-    pub async fn sparing_forks(self, store: &(impl SessionStore + ?Sized)) -> Result<Self> {
+    pub async fn sparing_forks(self, store: &dyn SessionStore) -> Result<Self> {
         let session = store.load(self.session).await?;
         self.check(&session)?;
         let need = needed_by_forks(store, &session).await?;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Result, Seq};
 use crate::event::{Event, EventType};
+use crate::setters;
 use crate::store::page::{Damaged, PAGE_MAX};
 
 /// Query for events of a log.
@@ -20,11 +21,11 @@ use crate::store::page::{Damaged, PAGE_MAX};
 /// use agent_core::event::{EventType, NewEvent};
 /// use agent_core::store::ReadEvents;
 ///
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// # let session = store.create(new).await?;
 /// let events = vec![NewEvent::user_message("one"), NewEvent::user_message("two"), NewEvent::user_message("three")];
-/// store.append(&effects, session.id, session.head, events).await?;
+/// store.append(session.id, session.head, events).await?;
 ///
 /// let read = ReadEvents::last(2).with_types([EventType::USER_MESSAGE]).with_max_bytes(64 << 10);
 /// let page = store.history(session.id, read).await?;
@@ -86,55 +87,42 @@ impl ReadEvents {
         Self { newest: true, ..Self::first(limit) }
     }
 
-    /// Selects events after `seq` only.
-    pub fn with_after(mut self, seq: Seq) -> Self {
-        self.after = seq;
-        self
-    }
+    setters! {
+        /// Selects events after `seq` only.
+        pub fn with_after(seq: Seq) => after = seq;
 
-    /// Selects events before `seq` only.
-    pub fn with_before(mut self, seq: Seq) -> Self {
-        self.before = Some(seq);
-        self
-    }
+        /// Selects events before `seq` only.
+        pub fn with_before(seq: Seq) => before = Some(seq);
 
-    /// Selects events of these types only.
-    #[doc(alias = "kinds")]
-    pub fn with_types(mut self, kinds: impl IntoIterator<Item = EventType>) -> Self {
-        self.kinds = kinds.into_iter().collect();
-        self
-    }
+        /// Selects events of these types only.
+        #[doc(alias = "kinds")]
+        pub fn with_types(kinds: impl IntoIterator<Item = EventType>) => kinds = kinds.into_iter().collect();
 
-    /// Sets the maximum number of payload bytes.
-    pub fn with_max_bytes(mut self, bytes: usize) -> Self {
-        self.max_bytes = bytes;
-        self
-    }
+        /// Sets the maximum number of payload bytes.
+        pub fn with_max_bytes(bytes: usize) => max_bytes = bytes;
 
-    /// Allows an answer as of the moment at which `head` was the session's last event.
-    ///
-    /// Events are never changed. So a store that asks a server whether there are newer ones need not ask if it has
-    /// seen this head itself. Then the page may lack what happened since: later events, or the session's deletion. A
-    /// run reads its own history so, since its next commit is refused if another writer was faster. Without it, a read
-    /// sees every commit that was acknowledged before.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// use agent_core::store::ReadEvents;
-    ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// let session = SessionStoreExt::create(&store, &effects, new).await?;
-    /// let page = store.history_of(&session, ReadEvents::last(50).with_known_head(session.head)).await?;
-    /// assert_eq!(page.events.last().unwrap().seq, session.head);
-    /// # Ok(()) }
-    /// ```
-    pub fn with_known_head(mut self, head: Seq) -> Self {
-        self.known_head = head;
-        self
+        /// Allows an answer as of the moment at which `head` was the session's last event.
+        ///
+        /// Events are never changed. So a store that asks a server whether there are newer ones need not ask if it has
+        /// seen this head itself. Then the page may lack what happened since: later events, or the session's deletion. A
+        /// run reads its own history so, since its next commit is refused if another writer was faster. Without it, a read
+        /// sees every commit that was acknowledged before.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+        /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+        /// # use agent_core::clock::Effects;
+        /// # use agent_core::session::NewSession;
+        /// use agent_core::store::ReadEvents;
+        ///
+        /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
+        /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        /// let session = store.create(new).await?;
+        /// let page = store.history_of(&session, ReadEvents::last(50).with_known_head(session.head)).await?;
+        /// assert_eq!(page.events.last().unwrap().seq, session.head);
+        /// # Ok(()) }
+        /// ```
+        pub fn with_known_head(head: Seq) => known_head = head;
     }
 
     /// Returns whether an event is before the upper bound of the query.
@@ -153,9 +141,9 @@ impl ReadEvents {
     /// use agent_core::event::EventType;
     /// use agent_core::store::ReadEvents;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let event = store.read(session.id, ReadEvents::first(1)).await?.events.remove(0);
     /// let messages = ReadEvents::first(10).with_types([EventType::USER_MESSAGE]);
     /// assert!(messages.matches_before(&event) && !messages.matches(&event));
@@ -185,9 +173,9 @@ impl ReadEvents {
 /// # use agent_core::store::ReadEvents;
 /// use agent_core::store::EventPage;
 ///
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(&effects, new).await?;
+/// # let session = store.create(new).await?;
 /// let page: EventPage = store.history(session.id, ReadEvents::first(100)).await?;
 /// assert_eq!(page.events.last().unwrap().seq, session.head);
 /// assert!(page.damaged.is_empty() && page.next.is_none());
@@ -227,11 +215,11 @@ impl EventPage {
     /// # use agent_core::event::NewEvent;
     /// use agent_core::store::{EventPage, ReadEvents};
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// # let events = vec![NewEvent::user_message("Hello")];
-    /// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// # let session = store.append(session.id, session.head, events).await?.session;
     /// let log = store.read(session.id, ReadEvents::first(100)).await?.events;
     /// // The newest event: the log is read backwards.
     /// let read = ReadEvents::last(1);
@@ -267,17 +255,11 @@ impl EventPage {
         Ok(page)
     }
 
-    /// Sets the objects that could not be read.
-    #[must_use]
-    pub fn with_damaged(mut self, damaged: Vec<Damaged>) -> Self {
-        self.damaged = damaged;
-        self
-    }
+    setters! {
+        /// Sets the objects that could not be read.
+        pub fn with_damaged(damaged: Vec<Damaged>) => damaged = damaged;
 
-    /// Sets the query for the next page.
-    #[must_use]
-    pub fn with_next(mut self, next: Option<ReadEvents>) -> Self {
-        self.next = next;
-        self
+        /// Sets the query for the next page.
+        pub fn with_next(next: Option<ReadEvents>) => next = next;
     }
 }

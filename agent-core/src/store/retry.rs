@@ -17,10 +17,10 @@ const OVERTAKEN: u32 = 1000;
 /// [`SessionStoreExt::commit_with_retry`](crate::store::ext::SessionStoreExt::commit_with_retry).
 ///
 /// `is_new` means that the commit was sealed for this call, so it cannot be in the log before its first attempt.
-pub(crate) async fn commit_with_retry<S: SessionStore + ?Sized>(
-    store: &S,
-    mut commit: Commit,
+pub(crate) async fn commit_with_retry(
+    store: &dyn SessionStore,
     is_new: bool,
+    mut commit: Commit,
 ) -> Result<Committed> {
     let (mut attempt, mut overtaken, mut in_doubt) = (0, 0, false);
     loop {
@@ -65,17 +65,14 @@ pub(crate) async fn commit_with_retry<S: SessionStore + ?Sized>(
 
 /// Returns whether an existing session was created by this commit, one of whose earlier attempts may have been applied.
 /// Reads the session's first event only.
-async fn has_created<S: SessionStore + ?Sized>(store: &S, commit: &Commit) -> Result<bool> {
+async fn has_created(store: &dyn SessionStore, commit: &Commit) -> Result<bool> {
     let first = store.read(commit.session, ReadEvents::first(1).with_after(commit.seen)).await;
     let first = first.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
     Ok(first.events.first().is_some_and(|event| event.commit == commit.id))
 }
 
 /// Searches the log for a commit, after the head that its writer had seen.
-pub(crate) async fn find_commit<S: SessionStore + ?Sized>(
-    store: &S,
-    commit: &Commit,
-) -> Result<Option<Committed>> {
+pub(crate) async fn find_commit(store: &dyn SessionStore, commit: &Commit) -> Result<Option<Committed>> {
     let mut read = Some(ReadEvents::first(PAGE).with_max_bytes(PAGE_BYTES).with_after(commit.seen));
     let (mut first, mut epoch) = (None, None);
     while let Some(next) = read {

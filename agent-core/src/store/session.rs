@@ -11,15 +11,16 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::base::json::millis;
-use crate::base::{
-    Epoch, Error, ErrorKind, Reason, Result, Seq, SessionId, SessionState, Timestamp, WorkspaceId,
-};
+use crate::base::{Error, ErrorKind, Result, Seq, SessionId, SessionState, Timestamp, WorkspaceId};
 use crate::commit::{Commit, Committed};
-use crate::model::{Actor, BlobInfo, INACTIVE_AFTER_LABEL};
-use crate::session::{Session, SessionSummary};
-use crate::store::blob::{BLOB_MAX_BYTES, BlobContent, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
-use crate::store::page::{Cursor, Damaged, Fingerprint, PAGE_MAX, Page, PageQuery};
-use crate::store::pending::Pending;
+use crate::model::{Actor, INACTIVE_AFTER_LABEL};
+use crate::session::{SessionRecord, SessionSummary};
+use crate::setters;
+use crate::store::blob::BLOB_MAX_BYTES;
+use crate::store::blob_store::{BlobStore, NoBlobs};
+use crate::store::lease::LeaseStore;
+use crate::store::maintenance::{Maintenance, NoMaintenance};
+use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page, PageQuery};
 use crate::store::read::{EventPage, ReadEvents};
 
 /// Store of sessions: their logs, and the records that the logs fold into.
@@ -57,7 +58,7 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     ///
     /// On return the commit is durable, at the store's [durability](Capabilities::durability). A commit that is sent
     /// twice is applied once, and both calls get the same answer. Of several commits with the same expected head, one
-    /// succeeds. A commit whose events name [blobs](Self::put_blob) fails with `BlobMissing` if one of them is not there. A commit that creates a session with a [parent](crate::model::parts::Origin::parent) fails with
+    /// succeeds. A commit whose events name [blobs](crate::store::BlobStore::put) fails with `BlobMissing` if one of them is not there. A commit that creates a session with a [parent](crate::model::parts::Origin::parent) fails with
     /// `Deleted` if the parent is deleted, also if that happens concurrently. An id that is or was in use, in any
     /// workspace, cannot be created again; one whose creation was refused can. If the parent is deleted while the session is
     /// created from it, a store may give up the id, so that nothing comes to be under it later: use another one then.
@@ -76,9 +77,9 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// use agent_core::SessionStore;
     /// use agent_core::event::NewEvent;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let commit = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message("Hello"));
     /// let committed = store.commit(commit).await?;
     /// assert_eq!(committed.session.inputs_open, 1);
@@ -99,14 +100,14 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// # use agent_core::session::NewSession;
     /// use agent_core::SessionStore;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// assert_eq!(store.load(session.id).await?, session);
     /// assert!(store.load(effects.new_session_id()).await.unwrap_err().is_absent());
     /// # Ok(()) }
     /// ```
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>>;
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>>;
 
     /// Returns events of the session's own log, in order. [`SessionStoreExt`](crate::store::ext::SessionStoreExt)
     /// also reads those in its ancestors.
@@ -127,9 +128,9 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// use agent_core::SessionStore;
     /// use agent_core::store::ReadEvents;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let page = store.read(session.id, ReadEvents::first(100)).await?;
     /// assert_eq!(page.events[0].kind.as_str(), "session.created");
     /// # Ok(()) }
@@ -153,16 +154,16 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// use agent_core::SessionStore;
     /// use agent_core::store::SessionQuery;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let page = store.list(SessionQuery::new()).await?;
     /// assert_eq!(page.items[0].id, session.id);
     /// # Ok(()) }
     /// ```
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>>;
 
-    /// Removes the bytes of a deleted session; its [tombstone](Session::tombstone) stays, in the place of its record.
+    /// Removes the bytes of a deleted session; its [tombstone](SessionRecord::tombstone) stays, in the place of its record.
     ///
     /// Blobs that no remaining event names are removed, too.
     ///
@@ -186,10 +187,10 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// use agent_core::SessionStore;
     /// use agent_core::store::{Purge, ReadEvents};
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-    /// let deleted = store.trigger(&effects, session.id, Trigger::Delete(Reason::UserDeleted)).await?;
+    /// # let session = store.create(new).await?;
+    /// let deleted = store.trigger(session.id, Trigger::Delete(Reason::UserDeleted)).await?;
     /// let purged = store.purge(Purge::new(session.id, deleted.last)).await?;
     /// assert_eq!(purged.events, deleted.last.get());
     /// assert!(store.read(session.id, ReadEvents::first(100)).await?.events.is_empty());
@@ -197,306 +198,20 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// ```
     async fn purge(&self, purge: Purge) -> Result<Purged>;
 
-    /// Sends a heartbeat of the run that holds the lease `epoch`, while the run has nothing to commit.
-    ///
-    /// A heartbeat is advisory: it is not an event, is not durable, and has no effect if another run holds the lease
-    /// by now.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` if there was never such a session.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::commit::{LeaseRequest, Trigger};
-    /// # use agent_core::event::NewEvent;
-    /// use agent_core::SessionStore;
-    ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-    /// # let events = vec![NewEvent::user_message("Hello")];
-    /// # let session = store.append(&effects, session.id, session.head, events).await?.session;
-    /// # let begin = Trigger::BeginRun(LeaseRequest::new("laptop", effects.new_run_id()));
-    /// # let begun = store.trigger(&effects, session.id, begin).await?;
-    /// let epoch = begun.epoch.unwrap();
-    /// let before = store.lease_status(session.id, epoch).await?;
-    /// store.heartbeat(session.id, epoch).await?;
-    /// assert_ne!(store.lease_status(session.id, epoch).await?.heartbeat, before.heartbeat);
-    /// # Ok(()) }
-    /// ```
-    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()>;
+    /// Returns the heartbeats of the runs that hold leases.
+    fn leases(&self) -> &dyn LeaseStore;
 
-    /// Returns the heartbeat of the holder of the lease `epoch`, without sending one.
+    /// Returns the blobs of the sessions: large content, which events name.
     ///
-    /// # Errors
-    ///
-    /// `NotFound` if there was never such a session.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::commit::{LeaseRequest, Trigger};
-    /// # use agent_core::event::NewEvent;
-    /// use agent_core::SessionStore;
-    ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-    /// # let events = vec![NewEvent::user_message("Hello")];
-    /// # let session = store.append(&effects, session.id, session.head, events).await?.session;
-    /// # let begin = Trigger::BeginRun(LeaseRequest::new("laptop", effects.new_run_id()));
-    /// # let begun = store.trigger(&effects, session.id, begin).await?;
-    /// let status = store.lease_status(session.id, begun.epoch.unwrap()).await?;
-    /// assert!(!status.holder_proven_dead);
-    /// # Ok(()) }
-    /// ```
-    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus>;
-
-    /// Stores a blob of the session, before the commit that names it.
-    ///
-    /// On return the blob is durable, at the store's [durability](Capabilities::durability). The session may be created
-    /// later, by the commit that names the blob. A blob that is there already is stored again, which repairs it if it
-    /// is damaged. Holds at most 4 MiB of the content in memory, and a store that uploads it in parts 16 MiB.
-    ///
-    /// A blob belongs to the log of one session: a fork reads those of its ancestors, and puts its own. Nobody sees a
-    /// blob before all of its bytes are stored and checked. A blob that no event names is removed by
-    /// [`sweep_blobs`](Self::sweep_blobs).
-    ///
-    /// # Errors
-    ///
-    /// `InvalidInput` if the content does not have the name and the size that the request gives; `LimitExceeded` if it
-    /// is larger than [`Capabilities::blob_max_bytes`]; `Deleted`, unless an event that is left of the deleted session, which
-    /// its forks read, names the blob; the errors of the content. Nothing is stored then.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the blob is stored completely or not at all. What is left of it is removed by a later
-    /// sweep.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// use agent_core::SessionStore;
-    /// use agent_core::event::{Media, Message, NewEvent, Part};
-    /// use agent_core::store::PutBlob;
-    ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-    /// let put = PutBlob::of_bytes(session.id, vec![0x89; 3_000_000]);
-    /// let cat = Media::blob("image/png", put.blob.name, put.blob.bytes).with_name("cat.png");
-    /// store.put_blob(put).await?;
-    /// let asked = NewEvent::from(Message::new("What is this?").with_part(Part::Image(cat)));
-    /// store.append(&effects, session.id, session.head, vec![asked]).await?;
-    /// # Ok(()) }
-    /// ```
-    async fn put_blob(&self, put: PutBlob) -> Result<()>;
-
-    /// Returns the bytes of a blob of the session's own log, or a range of them.
-    /// [`SessionStoreExt`](crate::store::ext::SessionStoreExt::event_blob) also reads those of its ancestors.
-    ///
-    /// The bytes are read as the stream is polled, at most 4 MiB ahead. Each chunk is checked before it is handed out.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` if the session has no such blob, also while it is being put; `Corrupt` for damage, in place of the
-    /// damaged chunk.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
-    /// use agent_core::store::{PutBlob, ReadBlob};
-    /// use agent_core::{BlobName, MemoryStore, SessionStore};
-    ///
-    /// # let (store, session) = (MemoryStore::new(), Effects::default().new_session_id());
-    /// store.put_blob(PutBlob::of_bytes(session, "hello")).await?;
-    /// let read = store.read_blob(ReadBlob::new(session, BlobName::of(b"hello"))).await?;
-    /// assert_eq!(read.into_bytes(1 << 20).await?, "hello");
-    /// # Ok(()) }
-    /// ```
-    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent>;
-
-    /// Returns a page of the blobs of a session's own log, ordered by name: those that events name and those that none
-    /// names yet.
-    ///
-    /// Reads no bytes of the blobs. The page is empty if there is no such session and nothing was put for it.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidInput` for a cursor of another query.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
-    /// use agent_core::store::{BlobInfo, BlobQuery, PutBlob};
-    /// use agent_core::{MemoryStore, SessionStore};
-    ///
-    /// # let (store, session) = (MemoryStore::new(), Effects::default().new_session_id());
-    /// store.put_blob(PutBlob::of_bytes(session, "hello")).await?;
-    /// let page = store.list_blobs(BlobQuery::new(session)).await?;
-    /// assert_eq!(page.items, [BlobInfo::of(b"hello")]);
-    /// # Ok(()) }
-    /// ```
-    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>>;
-
-    /// Removes the blobs that no event names: of one session, or of all ids of which no session was created.
-    ///
-    /// A blob that an event names is never removed, also if the event is committed at the same time: either the commit
-    /// comes first, or it fails with [`BlobMissing`](ErrorKind::BlobMissing), and its writer puts the blob again. Also
-    /// removes what is left of puts that did not end.
-    ///
-    /// A store that cannot exclude commits while it sweeps keeps a blob that a commit under way may name until the
-    /// session has gone on, and counts it as [unfinished](SweptBlobs::unfinished); and one that was put before its session
-    /// for a week. If the session was not created by then, a sweep of all such ids gives the id up: puts and the creation
-    /// fail with `Deleted` from then on.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if the log is damaged, so that it is unknown what it names; nothing is removed then.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
-    /// use agent_core::store::{PutBlob, SweepBlobs, SweptBlobs};
-    /// use agent_core::{MemoryStore, SessionStore};
-    ///
-    /// # let (store, session) = (MemoryStore::new(), Effects::default().new_session_id());
-    /// store.put_blob(PutBlob::of_bytes(session, "hello")).await?;
-    /// let swept = store.sweep_blobs(SweepBlobs::without_session()).await?;
-    /// assert_eq!(swept, SweptBlobs::new(1, 5), "the session was not created");
-    /// # Ok(()) }
-    /// ```
-    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs>;
-
-    /// Rebuilds, from the logs and tombstones, the data that the store derives from them (records, lists, indexes).
-    ///
-    /// Returns the number of rebuilt sessions, and lists those left unchanged because their logs are damaged. Other
-    /// callers may read and write at the same time.
-    ///
-    /// The default does nothing, for a store that keeps no derived data.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// use agent_core::{MemoryStore, SessionStore};
-    ///
-    /// let rebuilt = MemoryStore::new().rebuild().await?;
-    /// assert!(rebuilt.damaged.is_empty());
-    /// # Ok(()) }
-    /// ```
-    async fn rebuild(&self) -> Result<Rebuilt> {
-        Ok(Rebuilt::default())
+    /// They are those of this store, never of another one, so that a commit can check that the blobs are there which
+    /// it names. The default keeps none, and refuses every request as `Unsupported`.
+    fn blobs(&self) -> &dyn BlobStore {
+        &NoBlobs
     }
 
-    /// Deletes a session that no commit can delete because its record cannot be read. Returns the tombstone.
-    ///
-    /// The tombstone keeps what is still known of the session's origin. The damaged bytes are kept until the session
-    /// is [purged](Self::purge). A running run is fenced. Hosts call `WorkspaceManager::delete_session`.
-    ///
-    /// A repeated call succeeds. The default refuses, for a store that does not support it.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound`; `InvalidInput` if the record can be read: delete the session by a commit; `Unsupported` by
-    /// default.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// use agent_core::SessionStore;
-    /// use agent_core::ErrorKind;
-    /// use agent_core::state::Reason;
-    ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-    /// let refused = store.delete_damaged(session.id, effects.now(), Reason::StorageCorrupt).await;
-    /// assert_eq!(*refused.unwrap_err().kind(), ErrorKind::Unsupported, "memory is never damaged");
-    /// # Ok(()) }
-    /// ```
-    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
-        let _ = (at, reason);
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "session {id} is damaged, and this store deletes no damaged sessions; restore it from a copy first"
-            ),
-        ))
-    }
-
-    /// Returns faults of the store's own structures that reading all objects would not show.
-    ///
-    /// Examples are an index without an entry and a page without a link to it. Objects of other programs, which the store
-    /// ignores, are reported as [foreign](Damaged::foreign). Writes nothing; may read the whole store.
-    ///
-    /// The default returns nothing.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// use agent_core::{MemoryStore, SessionStore};
-    ///
-    /// assert!(MemoryStore::new().check().await?.is_empty());
-    /// # Ok(()) }
-    /// ```
-    async fn check(&self) -> Result<Vec<Damaged>> {
-        Ok(Vec::new())
-    }
-
-    /// Returns the work that the store has put off, for all of its tenants. [`maintain`](Self::maintain) does it, except for
-    /// what is [manual](field@Pending::is_manual).
-    ///
-    /// That is the deletion of a tenant that was interrupted, or that another process is at: its data is in no list, and is
-    /// still there. To end it, delete the tenant again. On files, each tenant's handle names its own.
-    ///
-    /// The default returns nothing, for a store that puts nothing off.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// use agent_core::{MemoryStore, SessionStore};
-    ///
-    /// assert!(MemoryStore::new().pending().await?.is_empty());
-    /// # Ok(()) }
-    /// ```
-    async fn pending(&self) -> Result<Vec<Pending>> {
-        Ok(Vec::new())
-    }
-
-    /// Does the work that the store has put off, for all of its tenants, and returns what was done.
-    ///
-    /// If a [purge](Self::purge) or the [deletion of a tenant](crate::Backend::delete_tenant) reports
-    /// [`rewrite_pending`](Purged::rewrite_pending), this rewrites the file: the cost grows with the whole file, and
-    /// other writers wait. Call it when the host is quiet. If nothing is pending, it returns at once.
-    ///
-    /// The default does nothing.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped before it returns, or the process ends, the work is done, or pending as before; call it
-    /// again.
-    ///
-    /// # Errors
-    ///
-    /// `Unavailable` if other processes read or write for too long, `Full` if there is no room: the work is still
-    /// pending.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// use agent_core::{MemoryStore, SessionStore};
-    ///
-    /// assert!(MemoryStore::new().maintain().await?.is_empty());
-    /// # Ok(()) }
-    /// ```
-    async fn maintain(&self) -> Result<Vec<Pending>> {
-        Ok(Vec::new())
+    /// Returns the maintenance of the store: check, repair and put-off work. The default needs none.
+    fn maintenance(&self) -> &dyn Maintenance {
+        &NoMaintenance
     }
 
     /// Returns the guarantees of this store.
@@ -526,13 +241,13 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// # use agent_core::event::NewEvent;
     /// use agent_core::SessionStore;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let events = vec![NewEvent::user_message("Hello")];
     /// let (changed, appended) = tokio::join!(
     ///     store.changed(session.id, session.head),
-    ///     store.append(&effects, session.id, session.head, events),
+    ///     store.append(session.id, session.head, events),
     /// );
     /// assert_eq!(changed?, appended?.last);
     /// # Ok(()) }
@@ -586,11 +301,11 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
 /// use agent_core::store::SessionQuery;
 /// use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
 ///
-/// let (store, effects) = (MemoryStore::new(), Effects::default());
+/// let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// let patch = Patch::new().with_label("project", "travel");
 /// for _ in 0..3 {
 ///     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&patch);
-///     store.create(&effects, new).await?;
+///     store.create(new).await?;
 /// }
 /// let query = SessionQuery::new()
 ///     .with_workspace(WorkspaceId::DEFAULT)
@@ -662,16 +377,12 @@ impl SessionQuery {
         Self::default()
     }
 
-    /// Selects sessions of this workspace only.
-    pub fn with_workspace(mut self, id: WorkspaceId) -> Self {
-        self.workspace = Some(id);
-        self
-    }
+    setters! {
+        /// Selects sessions of this workspace only.
+        pub fn with_workspace(id: WorkspaceId) => workspace = Some(id);
 
-    /// Selects sessions in one of these states only.
-    pub fn with_states(mut self, states: impl IntoIterator<Item = SessionState>) -> Self {
-        self.states = states.into_iter().collect();
-        self
+        /// Selects sessions in one of these states only.
+        pub fn with_states(states: impl IntoIterator<Item = SessionState>) => states = states.into_iter().collect();
     }
 
     /// Selects sessions in any state, hidden ones included.
@@ -685,10 +396,10 @@ impl SessionQuery {
     /// use agent_core::SessionStore;
     /// use agent_core::store::SessionQuery;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-    /// store.trigger(&effects, session.id, Trigger::Archive).await?;
+    /// # let session = store.create(new).await?;
+    /// store.trigger(session.id, Trigger::Archive).await?;
     /// assert!(store.list(SessionQuery::new()).await?.items.is_empty());
     /// assert_eq!(store.list(SessionQuery::new().with_hidden()).await?.items.len(), 1);
     /// # Ok(()) }
@@ -703,121 +414,102 @@ impl SessionQuery {
         self
     }
 
-    /// Selects sessions created by this actor only.
-    pub fn with_creator(mut self, creator: Actor) -> Self {
-        self.creator = Some(creator);
-        self
-    }
+    setters! {
+        /// Selects sessions created by this actor only.
+        pub fn with_creator(creator: Actor) => creator = Some(creator);
 
-    /// Selects forks and children of this session only.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// use agent_core::SessionStore;
-    /// use agent_core::store::SessionQuery;
-    ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-    /// let fork = store.fork(&effects, session.id, None).await?;
-    /// let page = store.list(SessionQuery::new().with_parent(session.id)).await?;
-    /// assert_eq!(page.items[0].id, fork.id);
-    /// # Ok(()) }
-    /// ```
-    pub fn with_parent(mut self, parent: SessionId) -> Self {
-        self.parent = Some(parent);
-        self
-    }
+        /// Selects forks and children of this session only.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+        /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+        /// # use agent_core::clock::Effects;
+        /// # use agent_core::session::NewSession;
+        /// use agent_core::SessionStore;
+        /// use agent_core::store::SessionQuery;
+        ///
+        /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
+        /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        /// # let session = store.create(new).await?;
+        /// let fork = store.fork(session.id, None).await?;
+        /// let page = store.list(SessionQuery::new().with_parent(session.id)).await?;
+        /// assert_eq!(page.items[0].id, fork.id);
+        /// # Ok(()) }
+        /// ```
+        pub fn with_parent(parent: SessionId) => parent = Some(parent);
 
-    /// Selects sessions that are due by `until`, ordered by due time, earliest first; see [`Session::next_due_at`].
-    ///
-    /// These are sessions with waiting inputs or answers, due timers, failed runs whose next attempt is due, or
-    /// expired questions, and finished children that were not reported to their parents.
-    ///
-    /// The list contains the sessions to check. Whether a session may run is decided when its run begins.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::event::NewEvent;
-    /// use agent_core::SessionStore;
-    /// use agent_core::store::SessionQuery;
-    ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-    /// let due = SessionQuery::new().with_due(effects.now());
-    /// assert!(store.list(due.clone()).await?.items.is_empty());
-    /// let events = vec![NewEvent::user_message("Hello")];
-    /// let session = store.append(&effects, session.id, session.head, events).await?.session;
-    /// assert_eq!(store.list(due).await?.items[0].id, session.id);
-    /// # Ok(()) }
-    /// ```
-    pub fn with_due(mut self, until: Timestamp) -> Self {
-        self.due = Some(until);
-        self
-    }
+        /// Selects sessions that are due by `until`, ordered by due time, earliest first; see [`SessionRecord::next_due_at`].
+        ///
+        /// These are sessions with waiting inputs or answers, due timers, failed runs whose next attempt is due, or
+        /// expired questions, and finished children that were not reported to their parents.
+        ///
+        /// The list contains the sessions to check. Whether a session may run is decided when its run begins.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+        /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+        /// # use agent_core::clock::Effects;
+        /// # use agent_core::session::NewSession;
+        /// # use agent_core::event::NewEvent;
+        /// use agent_core::SessionStore;
+        /// use agent_core::store::SessionQuery;
+        ///
+        /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
+        /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        /// # let session = store.create(new).await?;
+        /// let due = SessionQuery::new().with_due(effects.now());
+        /// assert!(store.list(due.clone()).await?.items.is_empty());
+        /// let events = vec![NewEvent::user_message("Hello")];
+        /// let session = store.append(session.id, session.head, events).await?.session;
+        /// assert_eq!(store.list(due).await?.items[0].id, session.id);
+        /// # Ok(()) }
+        /// ```
+        pub fn with_due(until: Timestamp) => due = Some(until);
 
-    /// Selects sessions whose last activity was before `until`, and those with
-    /// [a time of their own](crate::model::Patch::with_inactive_after), whenever they were active.
-    ///
-    /// These are the sessions that a sweep looks at. One that gets or loses such a time while pages are read may be on
-    /// two of them. In a bucket a page of them costs what it shows, however many sessions were active since.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, Timestamp, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use std::time::Duration;
-    /// use agent_core::SessionStore;
-    /// use agent_core::model::Patch;
-    /// use agent_core::store::SessionQuery;
-    ///
-    /// # let store = MemoryStore::new();
-    /// # let (effects, long_ago) = (Effects::default(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
-    /// # let new = || NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// let own = Patch::new().with_inactive_after(Duration::from_secs(60));
-    /// let old = store.create(&long_ago, new()).await?;
-    /// let recent = store.create(&effects, new()).await?;
-    /// let impatient = store.create(&effects, new().with_patch(&own)).await?;
-    ///
-    /// let page = store.list(SessionQuery::new().with_inactive_since(recent.last_active_at)).await?;
-    /// let found: Vec<_> = page.items.iter().map(|item| item.id).collect();
-    /// assert_eq!(found, [impatient.id, old.id]);
-    /// # Ok(()) }
-    /// ```
-    pub fn with_inactive_since(mut self, until: Timestamp) -> Self {
-        self.inactive_since = Some(until);
-        self
-    }
+        /// Selects sessions whose last activity was before `until`, and those with
+        /// [a time of their own](crate::model::Patch::with_inactive_after), whenever they were active.
+        ///
+        /// These are the sessions that a sweep looks at. One that gets or loses such a time while pages are read may be on
+        /// two of them. In a bucket a page of them costs what it shows, however many sessions were active since.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+        /// # use agent_core::{MemoryStore, SessionStoreExt, Timestamp, WorkspaceId};
+        /// # use agent_core::clock::Effects;
+        /// # use agent_core::session::NewSession;
+        /// # use std::time::Duration;
+        /// use agent_core::SessionStore;
+        /// use agent_core::model::Patch;
+        /// use agent_core::store::SessionQuery;
+        ///
+        /// # let store = MemoryStore::new();
+        /// # let (effects, long_ago) = (Effects::default(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
+        /// # let new = || NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        /// let own = Patch::new().with_inactive_after(Duration::from_secs(60));
+        /// let old = store.sessions(&long_ago).create(new()).await?;
+        /// let recent = store.sessions(&effects).create(new()).await?;
+        /// let impatient = store.sessions(&effects).create(new().with_patch(&own)).await?;
+        ///
+        /// let page = store.list(SessionQuery::new().with_inactive_since(recent.last_active_at)).await?;
+        /// let found: Vec<_> = page.items.iter().map(|item| item.id).collect();
+        /// assert_eq!(found, [impatient.id, old.id]);
+        /// # Ok(()) }
+        /// ```
+        pub fn with_inactive_since(until: Timestamp) => inactive_since = Some(until);
 
-    /// Counts all matching sessions, and lists missing ones.
-    ///
-    /// A page costs what it shows; a total counts all that match, so its cost grows with them. The stores in memory and in
-    /// files look at each session of the query's workspace, or of the tenant. SQLite counts rows. A bucket
-    /// reads the newest commit of each session that may match, one or two requests for each, and keeps the ids of those in
-    /// memory: ask once, not with each page.
-    pub fn with_total(mut self) -> Self {
-        self.with_total = true;
-        self
-    }
+        /// Counts all matching sessions, and lists missing ones.
+        ///
+        /// A page costs what it shows; a total counts all that match, so its cost grows with them. The stores in memory and in
+        /// files look at each session of the query's workspace, or of the tenant. SQLite counts rows. A bucket
+        /// reads the newest commit of each session that may match, one or two requests for each, and keeps the ids of those in
+        /// memory: ask once, not with each page.
+        pub fn with_total() => with_total = true;
 
-    /// Sets the maximum number of sessions on the page.
-    pub fn with_limit(mut self, limit: usize) -> Self {
-        self.limit = limit.min(PAGE_MAX);
-        self
-    }
+        /// Sets the maximum number of sessions on the page.
+        pub fn with_limit(limit: usize) => limit = limit.min(PAGE_MAX);
 
-    /// Sets the start of the page.
-    pub fn with_cursor(mut self, cursor: Option<Cursor>) -> Self {
-        self.cursor = cursor;
-        self
+        /// Sets the start of the page.
+        pub fn with_cursor(cursor: Option<Cursor>) => cursor = cursor;
     }
 
     /// Returns whether a session matches the query.
@@ -890,9 +582,9 @@ impl SessionQuery {
     /// use agent_core::session::SessionSummary;
     /// use agent_core::store::SessionQuery;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let summaries = vec![SessionSummary::from(&*session)];
     /// let query = SessionQuery::new();
     /// assert!(query.matches(&summaries[0]));
@@ -975,14 +667,14 @@ impl Purge {
     /// # use agent_core::session::NewSession;
     /// use agent_core::store::Purge;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let session = store.create(new).await?;
     /// let purge = Purge::new(session.id, session.head);
     /// assert!(purge.check(&session).is_err(), "delete the session first");
     /// # Ok(()) }
     /// ```
-    pub fn check(&self, now: &Session) -> Result<()> {
+    pub fn check(&self, now: &SessionRecord) -> Result<()> {
         if now.status.state != SessionState::Deleted {
             return Err(Error::invalid(format!(
                 "session {} is {}; delete it before it is purged",
@@ -998,22 +690,18 @@ impl Purge {
         Ok(())
     }
 
-    /// Also removes copies of the bytes in unused parts of the store's files, at once.
-    ///
-    /// A store that moves events within a shared file may have left copies of them there, which no one can read
-    /// through the store. Without this flag, such a store reports
-    /// [`rewrite_pending`](Purged::rewrite_pending), and the copies stay until
-    /// [`maintain`](SessionStore::maintain). With it, the store rewrites the file in this call: the cost grows with the
-    /// whole file, and other writers wait. A store that leaves no such copies ignores the flag.
-    pub fn with_rewrite(mut self) -> Self {
-        self.rewrite = true;
-        self
-    }
+    setters! {
+        /// Also removes copies of the bytes in unused parts of the store's files, at once.
+        ///
+        /// A store that moves events within a shared file may have left copies of them there, which no one can read
+        /// through the store. Without this flag, such a store reports
+        /// [`rewrite_pending`](Purged::rewrite_pending), and the copies stay until
+        /// [`maintain`](Maintenance::maintain). With it, the store rewrites the file in this call: the cost grows with the
+        /// whole file, and other writers wait. A store that leaves no such copies ignores the flag.
+        pub fn with_rewrite() => rewrite = true;
 
-    /// Keeps the events up to `keep` in any case.
-    pub fn with_keep_through(mut self, keep: Seq) -> Self {
-        self.keep_through = keep;
-        self
+        /// Keeps the events up to `keep` in any case.
+        pub fn with_keep_through(keep: Seq) => keep_through = keep;
     }
 }
 
@@ -1032,7 +720,7 @@ pub struct Purged {
     /// Number of removed events.
     pub events: u64,
     /// True if copies of bytes that this call or an earlier one removed may be in unused parts of the store's files, until
-    /// [`maintain`](SessionStore::maintain) rewrites them. No call of the store returns such a copy.
+    /// [`maintain`](Maintenance::maintain) rewrites them. No call of the store returns such a copy.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rewrite_pending: bool,
 }
@@ -1048,62 +736,6 @@ impl Purged {
     pub const fn with_rewrite_pending(mut self, pending: bool) -> Self {
         self.rewrite_pending = pending;
         self
-    }
-}
-
-/// Result of [`SessionStore::rebuild`].
-///
-/// ```
-/// use agent_core::store::{Damaged, Rebuilt};
-///
-/// let rebuilt = Rebuilt::new(12).with_damaged(vec![Damaged::new("session 019c…", "line 3 is cut off")]);
-/// assert_eq!((rebuilt.sessions, rebuilt.damaged.len()), (12, 1));
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Rebuilt {
-    /// Number of sessions whose derived data was rebuilt.
-    pub sessions: u64,
-    /// Sessions left unchanged because their logs or tombstones are damaged.
-    pub damaged: Vec<Damaged>,
-}
-
-impl Rebuilt {
-    /// Creates the result for this number of sessions, without damaged ones.
-    pub const fn new(sessions: u64) -> Self {
-        Self { sessions, damaged: Vec::new() }
-    }
-
-    /// Sets the sessions that were left unchanged.
-    #[must_use]
-    pub fn with_damaged(mut self, damaged: Vec<Damaged>) -> Self {
-        self.damaged = damaged;
-        self
-    }
-}
-
-/// Heartbeat of a lease holder. If it does not change for one ttl on the observer's own clock, the lease has expired.
-///
-/// ```
-/// use agent_core::store::LeaseStatus;
-///
-/// let (before, now) = (LeaseStatus::new(4, false), LeaseStatus::new(5, false));
-/// assert_ne!(before, now, "the holder is alive");
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-#[doc(alias = "Pulse")]
-pub struct LeaseStatus {
-    /// Counter that changes with every heartbeat.
-    pub heartbeat: u64,
-    /// True if the holder is proven dead, so that no wait is needed. False if the store cannot prove it.
-    pub holder_proven_dead: bool,
-}
-
-impl LeaseStatus {
-    /// Creates a status.
-    pub const fn new(heartbeat: u64, holder_proven_dead: bool) -> Self {
-        Self { heartbeat, holder_proven_dead }
     }
 }
 
@@ -1174,7 +806,7 @@ pub struct Capabilities {
     ///
     /// A store whose heartbeats cost money or time names one; zero for all others. The store takes shorter leases, too.
     /// A runtime raises the ttl of its leases to it, and thus the time after which the session of a lost holder is
-    /// continued, unless the store [proves it dead](LeaseStatus::holder_proven_dead).
+    /// continued, unless the store [proves it dead](crate::store::LeaseStatus::holder_proven_dead).
     #[serde(rename = "min_lease_ms", with = "millis")]
     pub min_lease: Duration,
     /// Maximum number of bytes of a blob; 0 if the store has no blobs, and refuses them as `Unsupported`.
@@ -1213,15 +845,11 @@ impl Capabilities {
         self
     }
 
-    /// Sets the maximum delay of the order of lists.
-    pub const fn with_recency(mut self, recency: Duration) -> Self {
-        self.recency = recency;
-        self
-    }
+    setters! {
+        /// Sets the maximum delay of the order of lists.
+        pub const fn with_recency(recency: Duration) => recency = recency;
 
-    /// Sets the shortest ttl of a lease that is sensible on this store.
-    pub const fn with_min_lease(mut self, ttl: Duration) -> Self {
-        self.min_lease = ttl;
-        self
+        /// Sets the shortest ttl of a lease that is sensible on this store.
+        pub const fn with_min_lease(ttl: Duration) => min_lease = ttl;
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::base::{Result, TenantId, Timestamp};
+use crate::base::{Effects, Result, TenantId, Timestamp};
 use crate::store::binding::BindingStore;
+use crate::store::maintenance::Pending;
 use crate::store::page::{Damaged, Page};
-use crate::store::pending::Pending;
 use crate::store::session::SessionStore;
+use crate::store::sessions::Sessions;
 use crate::store::workspace::WorkspaceStore;
 
 /// Storage of one tenant: three stores, of one backend or of several. Cloning is cheap.
@@ -18,11 +19,11 @@ use crate::store::workspace::WorkspaceStore;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// use agent_core::clock::Effects;
 /// use agent_core::session::NewSession;
-/// use agent_core::{MemoryStore, SessionStoreExt, Storage, WorkspaceId};
+/// use agent_core::{MemoryStore, Storage, WorkspaceId};
 ///
 /// let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
 /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// let session = storage.sessions.create(&effects, new).await?;
+/// let session = storage.sessions.create(new).await?;
 /// assert_eq!(storage.sessions.load(session.id).await?, session);
 /// # Ok(()) }
 /// ```
@@ -31,14 +32,15 @@ use crate::store::workspace::WorkspaceStore;
 pub struct Storage {
     /// Store of workspaces and their configuration.
     pub workspaces: Arc<dyn WorkspaceStore>,
-    /// Store of sessions.
-    pub sessions: Arc<dyn SessionStore>,
+    /// Sessions of a store, and the source of times and ids.
+    pub sessions: Sessions,
     /// Store of device bindings.
     pub bindings: Arc<dyn BindingStore>,
 }
 
 impl Storage {
-    /// Creates a storage of three stores, of any backends.
+    /// Creates a storage of three stores, of any backends. Times and ids come from the system, unless
+    /// [`with_effects`](Self::with_effects) sets another source.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -55,7 +57,24 @@ impl Storage {
         sessions: Arc<dyn SessionStore>,
         bindings: Arc<dyn BindingStore>,
     ) -> Self {
-        Self { workspaces, sessions, bindings }
+        Self { workspaces, sessions: Sessions::new(sessions, Effects::default()), bindings }
+    }
+
+    /// Sets the source of times and ids.
+    #[must_use]
+    pub fn with_effects(self, effects: Effects) -> Self {
+        Self { sessions: Sessions::new(self.sessions.store().clone(), effects), ..self }
+    }
+
+    /// Replaces the store of sessions, for example by a wrapper around it.
+    #[must_use]
+    pub fn with_session_store(self, store: Arc<dyn SessionStore>) -> Self {
+        Self { sessions: Sessions::new(store, self.effects().clone()), ..self }
+    }
+
+    /// Returns the source of times and ids.
+    pub const fn effects(&self) -> &Effects {
+        self.sessions.effects()
     }
 
     /// Closes the backends of the three stores, each once.
@@ -99,7 +118,7 @@ impl Storage {
     /// Returns whether the store of workspaces is another object than that of sessions, and whether the store of
     /// bindings is another than both. Apart from `close`, because a future that holds a pointer is not `Send`.
     fn separate_backends(&self) -> (bool, bool) {
-        let sessions = Arc::as_ptr(&self.sessions).cast::<()>();
+        let sessions = Arc::as_ptr(self.sessions.store()).cast::<()>();
         let workspaces = Arc::as_ptr(&self.workspaces).cast::<()>();
         let bindings = Arc::as_ptr(&self.bindings).cast::<()>();
         (workspaces != sessions, bindings != sessions && bindings != workspaces)
@@ -108,7 +127,7 @@ impl Storage {
 
 impl<S: WorkspaceStore + SessionStore + BindingStore> From<Arc<S>> for Storage {
     fn from(store: Arc<S>) -> Self {
-        Self { workspaces: store.clone(), sessions: store.clone(), bindings: store }
+        Self::new(store.clone(), store.clone(), store)
     }
 }
 
@@ -165,15 +184,15 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// # use agent_core::clock::Effects;
     /// # use agent_core::event::NewEvent;
     /// # use agent_core::session::NewSession;
-    /// # use agent_core::{MemoryStore, Seq, SessionStoreExt, TenantId, WorkspaceId};
+    /// # use agent_core::{MemoryStore, Seq, TenantId, WorkspaceId};
     /// use agent_core::Backend;
     ///
     /// # let (store, effects) = (MemoryStore::new(), Effects::default());
     /// let acme: TenantId = "acme".parse()?;
     /// let sessions = store.tenant(&acme).sessions;
     /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// let id = sessions.create(&effects, new).await?.id;
-    /// sessions.append(&effects, id, Seq::ZERO, vec![NewEvent::user_message("Hello")]).await?;
+    /// let id = sessions.create(new).await?.id;
+    /// sessions.append(id, Seq::ZERO, vec![NewEvent::user_message("Hello")]).await?;
     ///
     /// let busy = store.busy_tenants(effects.now(), None).await?;
     /// assert!(busy.items.contains(&acme));
@@ -289,7 +308,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
     }
 
     /// Does the work that the backend has put off, and returns what was done. See
-    /// [`SessionStore::maintain`](crate::store::session::SessionStore::maintain).
+    /// [`Maintenance::maintain`](crate::store::Maintenance::maintain).
     ///
     /// The default maintains the store of the tenant `default`, which does so for all tenants.
     ///
@@ -304,13 +323,13 @@ pub trait Backend: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// As for [`SessionStore::maintain`](crate::store::session::SessionStore::maintain).
+    /// As for [`Maintenance::maintain`](crate::store::Maintenance::maintain).
     async fn maintain(&self) -> Result<Vec<Pending>> {
-        self.tenant(&TenantId::default()).sessions.maintain().await
+        self.tenant(&TenantId::default()).sessions.maintenance().maintain().await
     }
 
     /// Returns the faults of the structures that all tenants share, if
-    /// [`SessionStore::check`](crate::store::session::SessionStore::check) checks nothing else; `None` if each tenant has
+    /// [`Maintenance::check`](crate::store::Maintenance::check) checks nothing else; `None` if each tenant has
     /// structures of its own.
     ///
     /// A verification of several tenants calls it once, in place of `check` for each tenant, which would read a shared

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::{Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
 use crate::commit::Precondition;
 use crate::model::{Workspace, WorkspaceStatus};
+use crate::setters;
 use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page, PageQuery};
 
 /// Store of workspaces and their configuration.
@@ -427,32 +428,22 @@ impl WorkspaceQuery {
         Self::default()
     }
 
-    /// Includes workspaces whose deletion has begun.
-    pub fn with_deleting(mut self) -> Self {
-        self.with_deleting = true;
-        self
-    }
+    setters! {
+        /// Includes workspaces whose deletion has begun.
+        pub fn with_deleting() => with_deleting = true;
 
-    /// Counts all matching workspaces.
-    ///
-    /// The cost grows with the number of workspaces of the tenant. The stores in memory and in files read all records for
-    /// every page, so a total adds nothing. SQLite counts rows. A bucket reads the object of each workspace, one request
-    /// for each: ask once, not with each page.
-    pub fn with_total(mut self) -> Self {
-        self.with_total = true;
-        self
-    }
+        /// Counts all matching workspaces.
+        ///
+        /// The cost grows with the number of workspaces of the tenant. The stores in memory and in files read all records for
+        /// every page, so a total adds nothing. SQLite counts rows. A bucket reads the object of each workspace, one request
+        /// for each: ask once, not with each page.
+        pub fn with_total() => with_total = true;
 
-    /// Sets the maximum number of workspaces on the page.
-    pub fn with_limit(mut self, limit: usize) -> Self {
-        self.limit = limit.min(PAGE_MAX);
-        self
-    }
+        /// Sets the maximum number of workspaces on the page.
+        pub fn with_limit(limit: usize) => limit = limit.min(PAGE_MAX);
 
-    /// Sets the start of the page.
-    pub fn with_cursor(mut self, cursor: Option<Cursor>) -> Self {
-        self.cursor = cursor;
-        self
+        /// Sets the start of the page.
+        pub fn with_cursor(cursor: Option<Cursor>) => cursor = cursor;
     }
 
     /// Returns the fingerprint by which a cursor recognizes its query.

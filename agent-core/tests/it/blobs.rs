@@ -184,15 +184,15 @@ async fn content_is_checked_as_it_is_put() {
         ),
     ];
     for (put, fault) in faulty {
-        let error = store.put_blob(put).await.unwrap_err();
+        let error = store.blobs().put(put).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains(fault), "{error}");
     }
     let huge = BlobInfo::new(blob.name, BLOB_MAX_BYTES + 1);
-    let error = store.put_blob(put(session, huge, pieces(1000))).await.unwrap_err();
+    let error = store.blobs().put(put(session, huge, pieces(1000))).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::LimitExceeded, "{error}");
-    assert_eq!(store.list_blobs(BlobQuery::new(session)).await.unwrap().items, []);
-    assert_eq!(store.sweep_blobs(SweepBlobs::without_session()).await.unwrap().blobs, 0);
+    assert_eq!(store.blobs().list(BlobQuery::new(session)).await.unwrap().items, []);
+    assert_eq!(store.blobs().sweep(SweepBlobs::without_session()).await.unwrap().blobs, 0);
 }
 
 /// A reader is handed no byte that was not checked, and nothing outside of its range is read.
@@ -292,12 +292,12 @@ async fn blobs_come_before_their_session() {
     let create = Commit::create(&effects, driver.new_session()).with_event(event);
     let error = store.commit(create.clone()).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::BlobMissing { blobs: vec![name("one")] }, "{error}");
-    store.put_blob(PutBlob::of_bytes(driver.id, "one")).await.unwrap();
+    store.blobs().put(PutBlob::of_bytes(driver.id, "one")).await.unwrap();
     let done = store.commit(create.clone()).await.unwrap();
     assert!(store.commit(create).await.unwrap().replayed);
-    assert_eq!(store.sweep_blobs(SweepBlobs::of(driver.id)).await.unwrap().blobs, 0);
+    assert_eq!(store.blobs().sweep(SweepBlobs::of(driver.id)).await.unwrap().blobs, 0);
     let delete = Trigger::Delete(agent_core::state::Reason::UserDeleted);
     store.commit(Commit::seal(&effects, driver.id, done.last).with_trigger(delete)).await.unwrap();
-    let error = store.put_blob(PutBlob::of_bytes(driver.id, "two")).await.unwrap_err();
+    let error = store.blobs().put(PutBlob::of_bytes(driver.id, "two")).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Deleted, "{error}");
 }

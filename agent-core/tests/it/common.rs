@@ -7,7 +7,7 @@ use agent_core::commit::{Commit, Committed, LeaseRequest, Precondition, Trigger}
 use agent_core::event::{Event, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::model::{CallId, Status};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::{Plan, Result, Seq, SessionId, WorkspaceId, plan};
 
 /// Drives one session by plan alone, and keeps its log.
@@ -15,7 +15,7 @@ use agent_core::{Plan, Result, Seq, SessionId, WorkspaceId, plan};
 pub(crate) struct Driver {
     pub(crate) effects: Effects,
     pub(crate) id: SessionId,
-    pub(crate) session: Option<Session>,
+    pub(crate) session: Option<SessionRecord>,
     pub(crate) log: Vec<Event>,
 }
 
@@ -105,7 +105,7 @@ impl Driver {
         self.commit(commit).unwrap()
     }
 
-    pub(crate) fn now(&self) -> &Session {
+    pub(crate) fn now(&self) -> &SessionRecord {
         self.session.as_ref().expect("a session")
     }
 
@@ -114,14 +114,14 @@ impl Driver {
     }
 
     /// The record, rebuilt from the log alone.
-    pub(crate) fn folded(&self) -> Session {
+    pub(crate) fn folded(&self) -> SessionRecord {
         fold(self.id, &self.log)
     }
 }
 
 /// What a log comes to.
-pub(crate) fn fold(id: SessionId, log: &[Event]) -> Session {
-    let mut session = Session::begin(id, &log[0]).unwrap();
+pub(crate) fn fold(id: SessionId, log: &[Event]) -> SessionRecord {
+    let mut session = SessionRecord::begin(id, &log[0]).unwrap();
     for event in &log[1..] {
         session.apply(event).unwrap();
     }

@@ -7,7 +7,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{NewEvent, ToolOutcome};
 use agent_core::model::Timer;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::{
     ErrorKind, MemoryStore, Result, Seq, SessionStore, SessionStoreExt, Timestamp, WorkspaceId,
@@ -17,14 +17,14 @@ use agent_core::{
 struct Site {
     store: MemoryStore,
     effects: Effects,
-    now: Arc<Session>,
+    now: Arc<SessionRecord>,
 }
 
 impl Site {
     async fn new() -> Self {
         let (store, effects) = (MemoryStore::new(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        let now = SessionStoreExt::create(&store, &effects, new).await.unwrap();
+        let now = store.sessions(&effects).create(new).await.unwrap();
         Self { store, effects, now }
     }
 
@@ -47,7 +47,7 @@ impl Site {
     /// Up to where the summary stands, or what is said of why it cannot.
     async fn compact(&mut self, until: Option<u64>) -> Result<u64, String> {
         let until = until.map(Seq::new);
-        let done = self.store.compact(&self.effects, self.now.id, until, "short").await;
+        let done = self.store.sessions(&self.effects).compact(self.now.id, until, "short").await;
         let done = done.map_err(|error| {
             assert_eq!(*error.kind(), ErrorKind::InvalidInput);
             error.to_string()

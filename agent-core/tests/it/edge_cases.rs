@@ -11,7 +11,7 @@ use agent_core::model::{
     Access, ActionKind, Actor, Attributes, ExternalHandle, Failure, Patch, PendingAction, Role, Status,
     Timer, Title, ToolPayloads, Workspace,
 };
-use agent_core::session::{NewSession, RECORD_CONTENT_MAX_BYTES, Session, TIMERS_MAX};
+use agent_core::session::{NewSession, RECORD_CONTENT_MAX_BYTES, SessionRecord, TIMERS_MAX};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{EventPage, ReadEvents};
 use agent_core::{ErrorKind, Plan, Result, Seq, Timestamp, WorkspaceId, plan};
@@ -59,7 +59,7 @@ fn tombstone_keeps_metadata_but_no_text() {
     driver.trigger(Trigger::Delete(Reason::UserDeleted)).unwrap();
     let (deleted, left) = (driver.now(), driver.now().tombstone());
     assert!(!left.to_json().contains(WORD), "{}", left.to_json());
-    let kept = |of: &Session| {
+    let kept = |of: &SessionRecord| {
         let lineage = (of.origin, of.depth, of.lineage.clone(), of.workspace);
         let times = (of.created_at, of.updated_at, of.last_active_at, of.ended_at);
         (of.id, of.head, of.status, lineage, times, of.recent.clone(), of.epoch)
@@ -214,10 +214,10 @@ fn records_with_a_field_twice_are_refused() {
         (&ErrorKind::Corrupt, "the field provider is there twice")
     );
     let record = Driver::created().now().to_json();
-    let error = Session::from_json(&twice(&record, "depth", ["0", "3"])).unwrap_err();
+    let error = SessionRecord::from_json(&twice(&record, "depth", ["0", "3"])).unwrap_err();
     assert_eq!((error.kind(), &*error.to_string()), (&ErrorKind::Corrupt, "the field depth is there twice"));
     let unknown = twice(&record, "later", ["1", "2"]);
-    assert_eq!(Session::from_json(&unknown).unwrap().to_json(), unknown);
+    assert_eq!(SessionRecord::from_json(&unknown).unwrap().to_json(), unknown);
 }
 
 /// A patch is empty where it changes nothing: what a session keeps of its configuration is written where it differs.

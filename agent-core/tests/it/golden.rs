@@ -10,7 +10,7 @@ use agent_core::model::{
     Access, Actor, Artifact, Cost, ExternalHandle, MountSet, Patch, RunUsage, Status, Timer, TimerCancelled,
     Usage,
 };
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::{Seq, Timestamp};
 
@@ -25,7 +25,7 @@ fn check(driver: &Driver, events: &str, record: &str) {
         assert!(!matches!(event.decode().unwrap(), EventPayload::Other(..)), "{line}");
         assert_eq!(event.decode().unwrap().to_json(), event.payload, "the typed form loses nothing");
     }
-    assert_eq!(Session::from_json(record).unwrap(), *driver.now());
+    assert_eq!(SessionRecord::from_json(record).unwrap(), *driver.now());
     assert_eq!(driver.folded(), *driver.now());
 }
 

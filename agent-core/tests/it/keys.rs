@@ -3,7 +3,7 @@
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;
 use agent_core::model::{Attributes, Patch};
-use agent_core::session::{ConversationKey, NewSession, Session, SessionSummary};
+use agent_core::session::{ConversationKey, NewSession, SessionRecord, SessionSummary};
 use agent_core::store::HiddenSession;
 use agent_core::{SessionId, Timestamp, WorkspaceId, plan};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn key(text: &str) -> ConversationKey {
     text.parse().unwrap()
 }
 
-fn created(new: NewSession) -> Session {
+fn created(new: NewSession) -> SessionRecord {
     let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
     let plan = plan(None, &Commit::create(&effects, new)).unwrap();
     (*plan.committed().session).clone()

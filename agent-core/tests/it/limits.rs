@@ -8,13 +8,13 @@ use agent_core::commit::{Commit, RunEnd, Trigger};
 use agent_core::event::{EVENT_MAX_BYTES, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::model::{Access, ExternalHandle, Failure, Patch, Resource, Timer};
-use agent_core::session::{NewSession, RECORD_CONTENT_MAX_BYTES, RECORD_MAX_BYTES, Session};
+use agent_core::session::{NewSession, RECORD_CONTENT_MAX_BYTES, RECORD_MAX_BYTES, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::{ErrorKind, MemoryStore, SessionStoreExt, Timestamp, WorkspaceId};
 
-async fn session(store: &MemoryStore, effects: &Effects) -> Arc<Session> {
+async fn session(store: &MemoryStore, effects: &Effects) -> Arc<SessionRecord> {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    SessionStoreExt::create(store, effects, new).await.unwrap()
+    store.sessions(effects).create(new).await.unwrap()
 }
 
 /// The names of further fields count as they are stored, with their escapes; else an event could be written that
@@ -25,7 +25,7 @@ async fn field_names_are_measured_with_escapes() {
     let session = session(&store, &effects).await;
     let name = "\u{1}".repeat(EVENT_MAX_BYTES / 4);
     let event = NewEvent::user_message("x").with_extra(name, RawJson::empty_object());
-    let error = store.append(&effects, session.id, session.head, vec![event]).await.unwrap_err();
+    let error = store.sessions(&effects).append(session.id, session.head, vec![event]).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::LimitExceeded);
 }
 
@@ -41,17 +41,17 @@ async fn the_text_of_a_failure_is_bounded() {
         Trigger::EndRun(RunEnd::Failed(failure.clone())),
         Trigger::EndRun(RunEnd::retry(failure.clone(), effects.now(), 3)),
     ] {
-        let error = store.trigger(&effects, session.id, trigger).await.unwrap_err();
+        let error = store.sessions(&effects).trigger(session.id, trigger).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::LimitExceeded);
     }
     failure.text.pop();
     for fault in [String::new(), "x".repeat(Failure::FAULT_MAX_BYTES + 1), "two\nlines".to_owned()] {
         let failure = failure.clone().with_fault(Some(fault));
-        let error = store.trigger(&effects, session.id, Trigger::Fail(failure)).await.unwrap_err();
+        let error = store.sessions(&effects).trigger(session.id, Trigger::Fail(failure)).await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::LimitExceeded), "{error}");
     }
     let failure = failure.with_fault(Some("x".repeat(Failure::FAULT_MAX_BYTES)));
-    store.trigger(&effects, session.id, Trigger::Fail(failure)).await.unwrap();
+    store.sessions(&effects).trigger(session.id, Trigger::Fail(failure)).await.unwrap();
 }
 
 /// Counts that are as large as they can be stay so.
@@ -61,9 +61,9 @@ async fn counts_do_not_overflow() {
     let mut new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     new.created.inherited.inputs_open = u64::MAX;
     new.created.inherited.counts.user = u64::MAX;
-    let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
+    let session = store.sessions(&effects).create(new).await.unwrap();
     let events = vec![NewEvent::user_message("x")];
-    let now = store.append(&effects, session.id, session.head, events).await.unwrap().session;
+    let now = store.sessions(&effects).append(session.id, session.head, events).await.unwrap().session;
     assert_eq!((now.inputs_open, now.counts.user), (u64::MAX, u64::MAX));
 }
 

@@ -11,34 +11,36 @@ use agent_core::json::RawJson;
 use agent_core::model::{
     Access, Actor, Lineage, Mount, MountOrigin, MountSet, Patch, Resource, Role, Workspace,
 };
-use agent_core::session::{Fork, NewSession, RECORD_MAX_BYTES, Session, SessionSummary};
+use agent_core::session::{Fork, NewSession, RECORD_MAX_BYTES, SessionRecord, SessionSummary};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
-    BlobContent, BlobInfo, BlobQuery, Capabilities, Damaged, EventPage, LeaseStatus, Page, Purge, Purged,
-    PutBlob, ReadBlob, ReadEvents, SessionQuery, SessionStoreWrapper, SweepBlobs, SweptBlobs, WorkspaceQuery,
+    Capabilities, EventPage, LeaseStore, Page, Purge, Purged, ReadEvents, SessionQuery, SessionStoreWrapper,
+    WorkspaceQuery,
 };
 use agent_core::{
-    Epoch, Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, WorkspaceId, async_trait,
+    Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, Sessions, WorkspaceId, async_trait,
 };
 use futures::TryStreamExt;
 use proptest::prelude::*;
 
-fn store() -> std::sync::Arc<dyn SessionStore> {
-    std::sync::Arc::new(MemoryStore::new())
+/// Returns the sessions of a new store, and the source of their ids and times.
+fn store() -> (Sessions, Effects) {
+    let effects = effects();
+    (MemoryStore::new().sessions(&effects), effects)
 }
 
 fn effects() -> Effects {
     Effects::seeded(3, "2026-02-15T10:30:00Z".parse().unwrap())
 }
 
-async fn new_session(store: &dyn SessionStore, effects: &Effects) -> Arc<Session> {
-    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    store.create(effects, new).await.unwrap()
+async fn new_session(store: &Sessions) -> Arc<SessionRecord> {
+    let new = NewSession::new(store.effects().new_session_id(), WorkspaceId::DEFAULT);
+    store.create(new).await.unwrap()
 }
 
-async fn append_text(store: &dyn SessionStore, effects: &Effects, id: SessionId, text: &str) -> Arc<Session> {
+async fn append_text(store: &Sessions, id: SessionId, text: &str) -> Arc<SessionRecord> {
     let seen = store.load(id).await.unwrap().head;
-    store.append(effects, id, seen, vec![NewEvent::user_message(text)]).await.unwrap().session
+    store.append(id, seen, vec![NewEvent::user_message(text)]).await.unwrap().session
 }
 
 async fn whole(store: &dyn SessionStore, id: SessionId) -> Vec<Event> {
@@ -48,26 +50,26 @@ async fn whole(store: &dyn SessionStore, id: SessionId) -> Vec<Event> {
 /// A fork has the history up to its point and goes its own way; the parent is unchanged; both stay apart.
 #[tokio::test]
 async fn a_fork_is_independent() {
-    let (store, effects) = (store(), effects());
-    let mut parent = new_session(&*store, &effects).await;
+    let (store, _) = store();
+    let mut parent = new_session(&store).await;
     let set =
         Patch::new().with_label("project", "p").with_resources(vec![Resource::new("directory", "/a", "/b")]);
-    parent = store.update(&effects, parent.id, parent.head, set).await.unwrap().session;
-    parent = append_text(&*store, &effects, parent.id, "shared").await;
+    parent = store.update(parent.id, parent.head, set).await.unwrap().session;
+    parent = append_text(&store, parent.id, "shared").await;
 
-    let child = store.fork(&effects, parent.id, None).await.unwrap();
+    let child = store.fork(parent.id, None).await.unwrap();
     assert_eq!(child.origin.parent(), Some(parent.id));
     assert_eq!((child.depth, child.head), (1, parent.head.next()));
     assert_eq!(child.attributes, parent.attributes);
     assert_eq!((child.status.state, child.inputs_open), (SessionState::Idle, 0), "the input is the parent's");
-    let asked = store.fork(&effects, parent.id, Fork::new().with_open_inputs()).await.unwrap();
+    let asked = store.fork(parent.id, Fork::new().with_open_inputs()).await.unwrap();
     assert_eq!((asked.status.state, asked.inputs_open), (SessionState::Queued, 1), "unless it is asked for");
     let gone = Trigger::Delete(Reason::UserDeleted);
-    store.trigger(&effects, asked.id, gone).await.unwrap();
+    store.trigger(asked.id, gone).await.unwrap();
     assert_eq!(store.load(parent.id).await.unwrap(), parent, "the parent is as it was");
 
-    append_text(&*store, &effects, parent.id, "parent only").await;
-    append_text(&*store, &effects, child.id, "child only").await;
+    append_text(&store, parent.id, "parent only").await;
+    append_text(&store, child.id, "child only").await;
     let texts = |events: Vec<Event>| -> Vec<String> {
         let text = |event: &Event| match event.decode().unwrap() {
             EventPayload::UserMessage(message) => Some(message.text),
@@ -87,8 +89,8 @@ async fn a_fork_is_independent() {
 /// lies in an ancestor. Inside a tool call it is refused, and by default moved before it.
 #[tokio::test]
 async fn fork_at_an_earlier_point_has_that_state() {
-    let (store, effects) = (store(), effects());
-    let parent = new_session(&*store, &effects).await.id;
+    let (store, _) = store();
+    let parent = new_session(&store).await.id;
     for event in [
         NewEvent::system_prompt("be brief"),
         NewEvent::user_message("one"),
@@ -99,35 +101,35 @@ async fn fork_at_an_earlier_point_has_that_state() {
         NewEvent::user_message("two"),
     ] {
         let seen = store.load(parent).await.unwrap().head;
-        store.append(&effects, parent, seen, vec![event]).await.unwrap();
+        store.append(parent, seen, vec![event]).await.unwrap();
     }
-    let child = store.fork(&effects, parent, Some(Seq::new(6))).await.unwrap();
+    let child = store.fork(parent, Some(Seq::new(6))).await.unwrap();
     assert_eq!((child.visible_from, child.counts.user, child.counts.agent), (Seq::ZERO, 1, 1));
     assert_eq!((child.system_prompt, child.inputs_open), (Seq::new(2), 0));
-    let asked = store.fork(&effects, parent, Fork::at(Seq::new(6)).with_open_inputs()).await.unwrap();
+    let asked = store.fork(parent, Fork::at(Seq::new(6)).with_open_inputs()).await.unwrap();
     assert_eq!(
         (asked.inputs_open, asked.last_input, asked.inputs_done_through),
         (1, child.last_input, Seq::ZERO)
     );
-    let error = store.fork(&effects, parent, Some(Seq::new(4))).await.unwrap_err();
+    let error = store.fork(parent, Some(Seq::new(4))).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("fork at 3"), "{error}");
     for nowhere in [0, 9, u64::MAX] {
-        let error = store.fork(&effects, parent, Some(Seq::new(nowhere))).await.unwrap_err();
+        let error = store.fork(parent, Some(Seq::new(nowhere))).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{nowhere}");
     }
 
-    let grandchild = store.fork(&effects, child.id, Some(Seq::new(3))).await.unwrap();
+    let grandchild = store.fork(child.id, Some(Seq::new(3))).await.unwrap();
     assert_eq!(grandchild.lineage.segments.len(), 1, "the child contributes nothing");
     assert_eq!((grandchild.counts.user, grandchild.counts.agent), (1, 0));
     assert_eq!(whole(&*store, grandchild.id).await.len(), 4);
 
     let open = vec![NewEvent::tool_use("d".parse().unwrap(), "t", RawJson::parse("{}").unwrap())];
     let seen = store.load(parent).await.unwrap().head;
-    store.append(&effects, parent, seen, open).await.unwrap();
-    let error = store.fork(&effects, parent, Some(seen.next())).await.unwrap_err();
+    store.append(parent, seen, open).await.unwrap();
+    let error = store.fork(parent, Some(seen.next())).await.unwrap_err();
     assert!(error.to_string().contains(&format!("fork at {seen}")), "{error}");
-    let safe = store.fork(&effects, parent, None).await.unwrap();
+    let safe = store.fork(parent, None).await.unwrap();
     assert_eq!(safe.lineage.base(), seen, "the open call stays with its session");
     assert!(safe.open_calls.is_empty());
 }
@@ -136,11 +138,11 @@ async fn fork_at_an_earlier_point_has_that_state() {
 /// one event, and the whole history is there in either direction.
 #[tokio::test]
 async fn ten_thousand_nested_forks_stay_bounded() {
-    let (store, effects) = (store(), effects());
-    let mut last = new_session(&*store, &effects).await;
+    let (store, _) = store();
+    let mut last = new_session(&store).await;
     for n in 0..10_000 {
-        last = append_text(&*store, &effects, last.id, &n.to_string()).await;
-        last = store.fork(&effects, last.id, None).await.unwrap();
+        last = append_text(&store, last.id, &n.to_string()).await;
+        last = store.fork(last.id, None).await.unwrap();
         assert_eq!(store.read(last.id, ReadEvents::first(10)).await.unwrap().events.len(), 1);
     }
     assert!(last.to_json().len() <= RECORD_MAX_BYTES, "{}", last.to_json().len());
@@ -156,16 +158,16 @@ async fn ten_thousand_nested_forks_stay_bounded() {
 /// A fork of a chain that is deeper than a record tells, at any event of it, has the history up to there.
 #[tokio::test]
 async fn a_deep_chain_is_forked_at_any_event() {
-    let (store, effects) = (store(), effects());
-    let mut last = new_session(&*store, &effects).await;
+    let (store, _) = store();
+    let mut last = new_session(&store).await;
     for n in 0..Lineage::MAX_SEGMENTS + 6 {
-        last = append_text(&*store, &effects, last.id, &n.to_string()).await;
-        last = store.fork(&effects, last.id, None).await.unwrap();
+        last = append_text(&store, last.id, &n.to_string()).await;
+        last = store.fork(last.id, None).await.unwrap();
     }
     assert!(last.lineage.deeper);
     let events = whole(&*store, last.id).await;
     for at in 1..=events.len() {
-        let fork = store.fork(&effects, last.id, Some(Seq::new(at as u64))).await.unwrap();
+        let fork = store.fork(last.id, Some(Seq::new(at as u64))).await.unwrap();
         assert_eq!(whole(&*store, fork.id).await[..at], events[..at], "at {at}");
     }
 }
@@ -173,11 +175,11 @@ async fn a_deep_chain_is_forked_at_any_event() {
 /// A page holds what fits into it, however many logs that lies in; where it is the end there is no next one.
 #[tokio::test]
 async fn page_spans_several_logs_up_to_its_limit() {
-    let (store, effects) = (store(), effects());
-    let parent = new_session(&*store, &effects).await;
-    let parent = append_text(&*store, &effects, parent.id, "in the parent").await;
-    let child = store.fork(&effects, parent.id, None).await.unwrap();
-    let child = append_text(&*store, &effects, child.id, "in the child").await;
+    let (store, _) = store();
+    let parent = new_session(&store).await;
+    let parent = append_text(&store, parent.id, "in the parent").await;
+    let child = store.fork(parent.id, None).await.unwrap();
+    let child = append_text(&store, child.id, "in the child").await;
     let all = whole(&*store, child.id).await;
     let bytes: usize = all.iter().map(Event::size_bytes).sum();
     for read in [ReadEvents::first(100), ReadEvents::last(100)] {
@@ -199,13 +201,12 @@ async fn page_spans_several_logs_up_to_its_limit() {
 /// A child names its parent from its first event on; the parent's log tells of the child and of its end.
 #[tokio::test]
 async fn child_and_parent_logs_name_each_other() {
-    let (store, effects) = (store(), effects());
-    let parent = new_session(&*store, &effects).await;
-    let child =
-        store.create_child(&effects, parent.id, Patch::new().with_label("task", "search")).await.unwrap();
+    let (store, _) = store();
+    let parent = new_session(&store).await;
+    let child = store.create_child(parent.id, Patch::new().with_label("task", "search")).await.unwrap();
     assert_eq!(child.origin.parent(), Some(parent.id));
     assert_eq!(child.lineage, Lineage::default(), "its history is its own");
-    store.report_child(&effects, child.id, Some("found it".into())).await.unwrap();
+    store.report_child(child.id, Some("found it".into())).await.unwrap();
     let outcome: Vec<_> =
         whole(&*store, parent.id).await.into_iter().map(|event| event.decode().unwrap()).collect();
     assert!(matches!(&outcome[1], EventPayload::SessionChildCreated(created) if created.child == child.id));
@@ -215,10 +216,10 @@ async fn child_and_parent_logs_name_each_other() {
     let listed = store.list(SessionQuery::new().with_parent(parent.id)).await.unwrap().items;
     assert_eq!(listed.iter().map(|s| s.id).collect::<Vec<_>>(), [child.id]);
 
-    store.trigger(&effects, parent.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    store.trigger(parent.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
     for attempt in [
-        store.fork(&effects, parent.id, None).await.unwrap_err(),
-        store.create_child(&effects, parent.id, Patch::new()).await.unwrap_err(),
+        store.fork(parent.id, None).await.unwrap_err(),
+        store.create_child(parent.id, Patch::new()).await.unwrap_err(),
     ] {
         assert_eq!(*attempt.kind(), ErrorKind::Deleted, "{attempt}");
     }
@@ -227,33 +228,32 @@ async fn child_and_parent_logs_name_each_other() {
 /// A commit whose answer was lost is settled by reading on, however long ago it was, and never doubled.
 #[tokio::test]
 async fn retry_finds_a_commit_applied_long_ago() {
-    let (store, effects) = (store(), effects());
-    let session = new_session(&*store, &effects).await;
+    let (store, effects) = store();
+    let session = new_session(&store).await;
     let commit = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message("once"));
     store.commit(commit.clone()).await.unwrap();
     for _ in 0..600 {
-        append_text(&*store, &effects, session.id, "more").await;
+        append_text(&store, session.id, "more").await;
     }
     let settled = store.commit_with_retry(commit).await.unwrap();
     assert!(settled.replayed);
     assert_eq!((settled.first, settled.last), (Seq::new(2), Seq::new(2)));
-    let stale =
-        store.append(&effects, session.id, session.head, vec![NewEvent::user_message("new")]).await.unwrap();
+    let stale = store.append(session.id, session.head, vec![NewEvent::user_message("new")]).await.unwrap();
     assert_eq!((stale.replayed, stale.last), (false, Seq::new(603)));
 }
 
 /// What is found by reading on is answered as at first: with the lease that it took.
 #[tokio::test]
 async fn retry_returns_the_lease_taken_long_ago() {
-    let (store, effects) = (store(), effects());
-    let session = new_session(&*store, &effects).await;
+    let (store, effects) = store();
+    let session = new_session(&store).await;
     let commit = Commit::seal(&effects, session.id, session.head)
         .with_event(NewEvent::user_message("go"))
         .with_trigger(Trigger::BeginRun(LeaseRequest::new("laptop", effects.new_run_id()).if_ready()));
     let first = store.commit(commit.clone()).await.unwrap();
     assert!(first.epoch.is_some());
     for _ in 0..20 {
-        append_text(&*store, &effects, session.id, "more").await;
+        append_text(&store, session.id, "more").await;
     }
     let settled = store.commit_with_retry(commit).await.unwrap();
     assert!(settled.replayed);
@@ -279,7 +279,7 @@ impl SessionStoreWrapper for Crowded {
         let left = self.times.fetch_update(SeqCst, SeqCst, |times| times.checked_sub(1));
         if left.is_ok() {
             for _ in 0..20 {
-                append_text(&self.under, &self.effects, commit.session, "in between").await;
+                append_text(&self.under.sessions(&self.effects), commit.session, "in between").await;
             }
         }
         SessionStore::commit(&self.under, commit).await
@@ -291,12 +291,13 @@ impl SessionStoreWrapper for Crowded {
 #[tokio::test]
 async fn overtaken_append_is_applied_once() {
     let (under, effects) = (MemoryStore::new(), effects());
-    let session = new_session(&under, &effects).await;
+    let session = new_session(&under.sessions(&effects)).await;
     let crowded = Crowded { under, effects: effects.clone(), times: AtomicU32::new(50) };
     let events = vec![NewEvent::user_message("once")];
-    let done = crowded.append(&effects, session.id, session.head, events).await.unwrap();
+    let crowded = Sessions::new(Arc::new(crowded), effects);
+    let done = crowded.append(session.id, session.head, events).await.unwrap();
     assert_eq!(done.last.get(), 1 + 50 * 20 + 1);
-    let texts = whole(&crowded, session.id).await.into_iter().filter_map(|event| match event.decode() {
+    let texts = whole(&*crowded, session.id).await.into_iter().filter_map(|event| match event.decode() {
         Ok(EventPayload::UserMessage(message)) => Some(message.text),
         _ => None,
     });
@@ -306,16 +307,16 @@ async fn overtaken_append_is_applied_once() {
 /// Following yields what is there and then what comes, in order and without a gap.
 #[tokio::test]
 async fn follow_yields_old_and_new_events_in_order() {
-    let (store, effects) = (store(), effects());
-    let session = new_session(&*store, &effects).await;
-    append_text(&*store, &effects, session.id, "before").await;
-    let fork = store.fork(&effects, session.id, None).await.unwrap();
+    let (store, _) = store();
+    let session = new_session(&store).await;
+    append_text(&store, session.id, "before").await;
+    let fork = store.fork(session.id, None).await.unwrap();
     let mut events = store.follow(fork.id, Seq::new(1));
     for expected in 2..=3 {
         assert_eq!(events.try_next().await.unwrap().unwrap().seq.get(), expected);
     }
     let waiting = async { events.try_next().await.unwrap().unwrap() };
-    let (event, _) = tokio::join!(waiting, append_text(&*store, &effects, fork.id, "after"));
+    let (event, _) = tokio::join!(waiting, append_text(&store, fork.id, "after"));
     assert_eq!(event.seq.get(), 4);
 }
 
@@ -344,15 +345,15 @@ proptest! {
     fn pages_cover_the_history_exactly_once(shape in shapes()) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let (store, effects) = (store(), effects());
-            let root = new_session(&*store, &effects).await;
+            let (store, _) = store();
+            let root = new_session(&store).await;
             let mut known = vec![(root.id, whole(&*store, root.id).await)];
             for (from, back, sizes) in &shape.forks {
                 let (parent, history) = &known[from.index(known.len())];
                 let at = (history.len() as u64).saturating_sub(u64::from(*back)).max(1);
-                let child = store.fork(&effects, *parent, Some(Seq::new(at))).await.unwrap().id;
+                let child = store.fork(*parent, Some(Seq::new(at))).await.unwrap().id;
                 for size in sizes {
-                    append_text(&*store, &effects, child, &"x".repeat(usize::from(*size))).await;
+                    append_text(&store, child, &"x".repeat(usize::from(*size))).await;
                 }
                 let own = store.read(child, ReadEvents::first(100)).await.unwrap().events;
                 let expected: Vec<_> = history[..at as usize].iter().cloned().chain(own).collect();
@@ -400,16 +401,16 @@ struct Meanwhile {
 #[async_trait]
 impl SessionStore for Meanwhile {
     async fn commit(&self, commit: Commit) -> Result<Committed> {
-        self.inner.commit(commit).await
+        SessionStore::commit(&self.inner, commit).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         let loaded = SessionStore::load(&self.inner, id).await;
         let purges = self.purges.lock().unwrap().take_if(|purged| *purged == id);
         if let Some(id) = purges {
             let delete = Trigger::Delete(Reason::UserDeleted);
-            let head = self.inner.trigger(&Effects::default(), id, delete).await.unwrap().last;
-            self.inner.purge(Purge::new(id, head)).await.unwrap();
+            let head = self.inner.sessions(&Effects::default()).trigger(id, delete).await.unwrap().last;
+            SessionStore::purge(&self.inner, Purge::new(id, head)).await.unwrap();
         }
         loaded
     }
@@ -418,7 +419,7 @@ impl SessionStore for Meanwhile {
         if self.cut_off {
             return Err(Error::new(ErrorKind::Unavailable, "as told"));
         }
-        self.inner.read(id, read).await
+        SessionStore::read(&self.inner, id, read).await
     }
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
@@ -426,43 +427,15 @@ impl SessionStore for Meanwhile {
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
-        self.inner.purge(purge).await
+        SessionStore::purge(&self.inner, purge).await
     }
 
-    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        self.inner.heartbeat(id, epoch).await
-    }
-
-    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
-        self.inner.lease_status(id, epoch).await
-    }
-
-    async fn put_blob(&self, put: PutBlob) -> Result<()> {
-        self.inner.put_blob(put).await
-    }
-
-    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
-        self.inner.read_blob(read).await
-    }
-
-    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
-        self.inner.list_blobs(query).await
-    }
-
-    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
-        self.inner.sweep_blobs(sweep).await
-    }
-
-    async fn check(&self) -> Result<Vec<Damaged>> {
-        self.inner.check().await
-    }
-
-    async fn rebuild(&self) -> Result<agent_core::store::Rebuilt> {
-        self.inner.rebuild().await
+    fn leases(&self) -> &dyn LeaseStore {
+        self.inner.leases()
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        SessionStore::capabilities(&self.inner)
     }
 }
 
@@ -473,12 +446,13 @@ async fn fork_during_purge_reports_a_deleted_parent() {
     for (cut_off, kind) in [(false, ErrorKind::Deleted), (true, ErrorKind::Unavailable)] {
         let effects = effects();
         let store = Meanwhile { inner: MemoryStore::new(), purges: std::sync::Mutex::new(None), cut_off };
-        let parent = new_session(&store.inner, &Effects::default()).await.id;
-        append_text(&store.inner, &effects, parent, "one").await;
-        let head = append_text(&store.inner, &effects, parent, "two").await.head;
+        let parent = new_session(&store.inner.sessions(&Effects::default())).await.id;
+        append_text(&store.inner.sessions(&effects), parent, "one").await;
+        let head = append_text(&store.inner.sessions(&effects), parent, "two").await.head;
         *store.purges.lock().unwrap() = Some(parent);
         let before = Seq::new(head.get() - 1);
-        let error = store.fork(&effects, parent, Some(before)).await.unwrap_err();
+        let store = Sessions::new(Arc::new(store), effects);
+        let error = store.fork(parent, Some(before)).await.unwrap_err();
         assert_eq!(*error.kind(), kind, "{error:?}");
     }
 }
@@ -488,11 +462,11 @@ async fn fork_during_purge_reports_a_deleted_parent() {
 async fn store_without_notifications_is_polled() {
     let effects = effects();
     let store = Meanwhile { inner: MemoryStore::new(), purges: std::sync::Mutex::new(None), cut_off: false };
-    let session = new_session(&store.inner, &Effects::default()).await;
+    let session = new_session(&store.inner.sessions(&Effects::default())).await;
     assert_eq!(store.changed(session.id, Seq::ZERO).await.unwrap(), session.head, "there is one already");
     let (changed, texts) = tokio::join!(store.changed(session.id, session.head), async {
         tokio::time::sleep(std::time::Duration::from_secs(60)).await;
-        append_text(&store.inner, &effects, session.id, "one").await.head
+        append_text(&store.inner.sessions(&effects), session.id, "one").await.head
     });
     assert_eq!(changed.unwrap(), texts);
 }
@@ -548,7 +522,7 @@ async fn a_call_of_the_first_commit_allows_no_earlier_fork() {
     let calling = NewEvent::tool_use("c".parse().unwrap(), "look", RawJson::empty_object());
     let now = store.commit(Commit::create(&effects, new).with_event(calling)).await.unwrap().session;
     for at in [None, Some(now.head)] {
-        let refused = store.fork(&effects, now.id, at).await.unwrap_err();
+        let refused = store.sessions(&effects).fork(now.id, at).await.unwrap_err();
         assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{refused}");
         assert!(refused.to_string().contains("after its result"), "{refused}");
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::NewEvent;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::check_no_live_run;
 use agent_core::{ErrorKind, MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
@@ -19,14 +19,17 @@ async fn ended_run_is_not_waited_for() {
     let mut running = Vec::new();
     for _ in 0..2 {
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
+        let session = store.sessions(&effects).create(new).await.unwrap();
         let events = vec![NewEvent::user_message("go")];
-        let session = store.append(&effects, session.id, session.head, events).await.unwrap().session;
+        let session =
+            store.sessions(&effects).append(session.id, session.head, events).await.unwrap().session;
         let lease = LeaseRequest::new("laptop", effects.new_run_id()).with_ttl(ttl);
-        running.push(store.trigger(&effects, session.id, Trigger::BeginRun(lease)).await.unwrap().session);
+        running.push(
+            store.sessions(&effects).trigger(session.id, Trigger::BeginRun(lease)).await.unwrap().session,
+        );
     }
     let begun = Instant::now();
-    let end = async |session: &Session| {
+    let end = async |session: &SessionRecord| {
         let run = session.lease.as_ref().unwrap().run;
         let commit = Commit::seal(&effects, session.id, session.head)
             .with_fence(run, session.epoch)
@@ -45,11 +48,12 @@ async fn ended_run_is_not_waited_for() {
 
     // A run that begins meanwhile in one of these sessions is a live one.
     let idle = store.load(running[0].id).await.unwrap();
-    let begin = async |session: &Session, holder: &str| {
+    let begin = async |session: &SessionRecord, holder: &str| {
         let events = vec![NewEvent::user_message("go")];
-        let session = store.append(&effects, session.id, session.head, events).await.unwrap().session;
+        let session =
+            store.sessions(&effects).append(session.id, session.head, events).await.unwrap().session;
         let lease = LeaseRequest::new(holder, effects.new_run_id()).with_ttl(ttl);
-        store.trigger(&effects, session.id, Trigger::BeginRun(lease)).await.unwrap().session
+        store.sessions(&effects).trigger(session.id, Trigger::BeginRun(lease)).await.unwrap().session
     };
     let first = begin(&idle, "laptop").await;
     let next = async {

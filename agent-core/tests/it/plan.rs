@@ -7,7 +7,7 @@ use agent_core::json::RawJson;
 use agent_core::model::{
     Access, ActionKind, Failure, Patch, PendingAction, Resource, SpanId, Status, Timer, Title,
 };
-use agent_core::session::{OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_MAX_BYTES, Session, TIMERS_MAX};
+use agent_core::session::{OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_MAX_BYTES, SessionRecord, TIMERS_MAX};
 use agent_core::state::{Reason, SessionState, TriggerKind};
 use agent_core::{Epoch, ErrorKind, Plan, Seq, Timestamp, plan};
 use proptest::prelude::*;
@@ -517,7 +517,7 @@ fn unknown_data_is_kept_byte_for_byte() {
     // A record of a newer version: what this version does not know is handed back.
     let text = driver.now().to_json();
     let newer = format!("{},\"colour\":{{\"n\":1.00}}}}", &text[..text.len() - 1]);
-    let mut record = Session::from_json(&newer).unwrap();
+    let mut record = SessionRecord::from_json(&newer).unwrap();
     assert_eq!(record.to_json(), newer);
     let commit = driver.seal().with_event(NewEvent::user_message("hi"));
     let Plan::Write { after, .. } = plan(Some(&record), &commit).unwrap() else { panic!() };
@@ -569,7 +569,7 @@ fn golden_json() {
     for line in include_str!("golden/events.jsonl").lines() {
         assert_eq!(Event::from_json(line).unwrap().to_json(), line);
     }
-    assert_eq!(Session::from_json(include_str!("golden/session.json")).unwrap(), *driver.now());
+    assert_eq!(SessionRecord::from_json(include_str!("golden/session.json")).unwrap(), *driver.now());
 }
 
 /// No bytes bring the decoders down.
@@ -579,11 +579,11 @@ fn decoders_refuse_and_do_not_panic() {
     let record = include_str!("golden/session.json");
     for text in [line, record] {
         for cut in (0..text.len()).filter(|at| text.is_char_boundary(*at)) {
-            let _ = (Event::from_json(&text[..cut]), Session::from_json(&text[..cut]));
+            let _ = (Event::from_json(&text[..cut]), SessionRecord::from_json(&text[..cut]));
             let mut changed = text.as_bytes().to_vec();
             changed[cut] ^= 0x15;
             if let Ok(changed) = std::str::from_utf8(&changed) {
-                let _ = (Event::from_json(changed), Session::from_json(changed));
+                let _ = (Event::from_json(changed), SessionRecord::from_json(changed));
             }
         }
     }
@@ -724,7 +724,7 @@ proptest! {
         let read: Vec<_> = lines.iter().map(|line| Event::from_json(line).unwrap()).collect();
         prop_assert_eq!(&read, &driver.log);
         prop_assert_eq!(fold(driver.id, &read), driver.now().clone());
-        prop_assert_eq!(&Session::from_json(&driver.now().to_json()).unwrap(), driver.now());
+        prop_assert_eq!(&SessionRecord::from_json(&driver.now().to_json()).unwrap(), driver.now());
         let numbers: Vec<_> = driver.log.iter().map(|event| event.seq.get()).collect();
         prop_assert_eq!(numbers, (1..=driver.log.len() as u64).collect::<Vec<_>>());
         prop_assert!(lines.iter().all(|line| !line.contains('\n')));

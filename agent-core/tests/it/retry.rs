@@ -8,11 +8,11 @@ use std::time::Duration;
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Committed, Precondition};
 use agent_core::event::NewEvent;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::store::{EventPage, ReadEvents};
 use agent_core::{
-    Backend, Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, TenantId,
-    Timestamp, WorkspaceId, WriteOutcome, async_trait,
+    Backend, Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Sessions,
+    TenantId, Timestamp, WorkspaceId, WriteOutcome, async_trait,
 };
 
 /// A store that answers commits as it is told to, and then in earnest.
@@ -65,7 +65,7 @@ async fn settle(
     let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
     let inner = MemoryStore::new();
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let session = SessionStoreExt::create(&inner, &effects, new).await.unwrap();
+    let session = inner.sessions(&effects).create(new).await.unwrap();
     let answers = Mutex::new(answers.into_iter().collect());
     let store = Scripted { inner, answers, calls: Mutex::default() };
     let mut commit = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message("x"));
@@ -116,7 +116,7 @@ async fn timed_out_commit_is_not_retried() {
 async fn store_without_derived_data_rebuilds_nothing() {
     let store = Scripted { inner: MemoryStore::new(), answers: Mutex::default(), calls: Mutex::default() };
     assert_eq!(
-        (store.rebuild().await.unwrap(), store.check().await.unwrap()),
+        (store.maintenance().rebuild().await.unwrap(), store.maintenance().check().await.unwrap()),
         (agent_core::store::Rebuilt::default(), Vec::new())
     );
 }
@@ -151,10 +151,10 @@ async fn overtaken_commit_is_sent_again() {
 }
 
 /// A session of `count` commits, in a store that counts.
-async fn long(effects: &Effects, count: usize, answers: Vec<Error>) -> (Scripted, SessionId) {
+async fn long(effects: &Effects, count: usize, answers: Vec<Error>) -> (Arc<Scripted>, SessionId) {
     let inner = MemoryStore::new();
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let mut session = SessionStoreExt::create(&inner, effects, new).await.unwrap();
+    let mut session = inner.sessions(effects).create(new).await.unwrap();
     for n in 0..count {
         let event = NewEvent::user_message(format!("message {n}"));
         session = inner
@@ -163,7 +163,8 @@ async fn long(effects: &Effects, count: usize, answers: Vec<Error>) -> (Scripted
             .unwrap()
             .session;
     }
-    (Scripted { inner, answers: Mutex::new(answers.into()), calls: Mutex::default() }, session.id)
+    let calls = Mutex::default();
+    (Arc::new(Scripted { inner, answers: Mutex::new(answers.into()), calls }), session.id)
 }
 
 /// An append by somebody who has not looked, or looked long ago, reads nothing of the log: a commit that was
@@ -173,7 +174,10 @@ async fn append_without_a_prior_read_reads_no_log() {
     let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
     for seen in [Seq::ZERO, Seq::new(1), Seq::new(100)] {
         let (store, id) = long(&effects, 300, vec![plain(ErrorKind::Unavailable)]).await;
-        let done = store.append(&effects, id, seen, vec![NewEvent::user_message("late")]).await.unwrap();
+        let done = Sessions::new(store.clone(), effects.clone())
+            .append(id, seen, vec![NewEvent::user_message("late")])
+            .await
+            .unwrap();
         assert_eq!((done.first, done.last, done.replayed), (Seq::new(302), Seq::new(302), false));
         let (commits, reads) = *store.calls.lock().unwrap();
         assert!(commits <= 3 && reads == 0, "seen {seen}: {commits} commits, {reads} reads");
@@ -186,13 +190,18 @@ async fn append_without_a_prior_read_reads_no_log() {
 async fn append_without_a_prior_read_is_applied_once() {
     let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
     let (store, id) = long(&effects, 300, vec![unknown(ErrorKind::Unavailable)]).await;
-    let done = store.append(&effects, id, Seq::ZERO, vec![NewEvent::user_message("late")]).await.unwrap();
+    let done = Sessions::new(store.clone(), effects.clone())
+        .append(id, Seq::ZERO, vec![NewEvent::user_message("late")])
+        .await
+        .unwrap();
     assert_eq!(done.last, Seq::new(302));
     let (commits, reads) = *store.calls.lock().unwrap();
     assert!(commits == 2 && reads == 0, "{commits} commits, {reads} reads");
     let absent = effects.new_session_id();
-    let refused =
-        store.append(&effects, absent, Seq::ZERO, vec![NewEvent::user_message("x")]).await.unwrap_err();
+    let refused = Sessions::new(store.clone(), effects.clone())
+        .append(absent, Seq::ZERO, vec![NewEvent::user_message("x")])
+        .await
+        .unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::NotFound);
 }
 
@@ -202,7 +211,7 @@ async fn default_memory_store_is_the_default_tenant() {
     let store = MemoryStore::default();
     let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let id = SessionStoreExt::create(&store, &effects, new).await.unwrap().id;
+    let id = store.sessions(&effects).create(new).await.unwrap().id;
     assert!(SessionStore::load(&store.for_tenant(&TenantId::default()), id).await.is_ok());
     assert_eq!(Backend::tenants(&store, None).await.unwrap().items, [TenantId::default()]);
     let storage = Backend::tenant(&store, &TenantId::default());
@@ -236,7 +245,7 @@ impl agent_core::store::SessionStoreWrapper for Counting {
         self.inner.commit(commit).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         self.loads.fetch_add(1, Ordering::Relaxed);
         self.inner.load(id).await
     }
@@ -252,20 +261,26 @@ impl agent_core::store::SessionStoreWrapper for Counting {
 #[tokio::test]
 async fn append_without_a_head_reads_one_record() {
     let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
-    let store = Counting::default();
+    let store = Arc::new(Counting::default());
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let id = SessionStoreExt::create(&store, &effects, new).await.unwrap().id;
+    let id = Sessions::new(store.clone(), effects.clone()).create(new).await.unwrap().id;
     let events = |n: usize| vec![NewEvent::user_message(format!("{n}"))];
     for length in [1, 40, 3000] {
-        let mut head = store.append(&effects, id, Seq::ZERO, events(0)).await.unwrap().last;
+        let mut head = Sessions::new(store.clone(), effects.clone())
+            .append(id, Seq::ZERO, events(0))
+            .await
+            .unwrap()
+            .last;
         while head.get() < length {
-            head = store.append(&effects, id, head, events(1)).await.unwrap().last;
+            head =
+                Sessions::new(store.clone(), effects.clone()).append(id, head, events(1)).await.unwrap().last;
         }
         store.counts();
-        let done = store.append(&effects, id, Seq::ZERO, events(2)).await.unwrap();
+        let done =
+            Sessions::new(store.clone(), effects.clone()).append(id, Seq::ZERO, events(2)).await.unwrap();
         assert_eq!(done.last, head.next());
         assert_eq!(store.counts(), [1, 1, 0], "commits, loads and reads at {head}");
-        let done = store.append(&effects, id, head, events(3)).await.unwrap();
+        let done = Sessions::new(store.clone(), effects.clone()).append(id, head, events(3)).await.unwrap();
         assert_eq!(done.last, head.next().next());
         assert_eq!(store.counts(), [1, 0, 0], "commits, loads and reads at {head}");
     }
@@ -296,12 +311,12 @@ impl agent_core::store::SessionStoreWrapper for Overtaking {
             true => drop(self.inner.commit(commit).await?),
             false => {
                 let new = NewSession::new(id, WorkspaceId::DEFAULT);
-                SessionStoreExt::create(&self.inner, &self.effects, new).await?;
+                self.inner.sessions(&self.effects).create(new).await?;
             }
         }
         for n in 0..40 {
             let events = vec![NewEvent::user_message(format!("{n}"))];
-            self.inner.append(&self.effects, id, Seq::ZERO, events).await?;
+            self.inner.sessions(&self.effects).append(id, Seq::ZERO, events).await?;
         }
         Err(unknown(ErrorKind::Unavailable))
     }

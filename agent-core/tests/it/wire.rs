@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent_core::clock::Effects;
 use agent_core::commit::Precondition;
 use agent_core::model::{Actor, Workspace};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{SessionState, TriggerKind};
 use agent_core::store::{
     Binding, BindingQuery, Capabilities, Cursor, Damaged, Durability, EventPage, LeaseStatus, Page,
@@ -49,7 +49,7 @@ async fn a_client_pages_by_json_alone() {
     let (store, effects) = (MemoryStore::new(), Effects::seeded(1, "2026-02-15T10:30:00Z".parse().unwrap()));
     for _ in 0..5 {
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        SessionStoreExt::create(&store, &effects, new).await.unwrap();
+        store.sessions(&effects).create(new).await.unwrap();
     }
     let (mut seen, mut query) = (0, SessionQuery::new().with_limit(2));
     for _ in 0..4 {
@@ -69,7 +69,7 @@ async fn a_client_pages_by_json_alone() {
 async fn records_and_pages_survive_json() {
     let (store, effects) = (MemoryStore::new(), Effects::seeded(1, "2026-02-15T10:30:00Z".parse().unwrap()));
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let session: Session = (*SessionStoreExt::create(&store, &effects, new).await.unwrap()).clone();
+    let session: SessionRecord = (*store.sessions(&effects).create(new).await.unwrap()).clone();
     same(&session);
     let events = store.read(session.id, ReadEvents::first(1)).await.unwrap();
     assert_eq!(same::<EventPage>(&events).matches("session.created").count(), 1);

@@ -139,7 +139,7 @@ async fn secrets_are_given_by_name_and_redacted() {
 async fn tools_can_be_shown_before_a_run() {
     let site = Site::asking(only(server("good"))).await;
     let (effects, storage) = (site.agent.effects().clone(), site.agent.storage().clone());
-    let context = SessionContext::new(site.chat.record(), effects.new_run_id(), storage, effects);
+    let context = SessionContext::new(site.chat.record(), effects.new_run_id(), storage);
     let tools = within(site.mcp.tools(context)).await.unwrap();
     let echo = tools.iter().find(|tool| tool.name == "srv__echo").unwrap();
     assert_eq!((echo.digest.len(), echo.always), (64, false));

@@ -6,11 +6,10 @@ mod remember;
 
 use std::error::Error as _;
 
-use agent_core::clock::Effects;
 use agent_core::event::EventType;
 use agent_core::state::SessionState;
 use agent_core::store::{ReadEvents, SessionQuery};
-use agent_core::{Backend, Error, ErrorKind, MemoryStore, SessionStoreExt, Storage, TenantId, WorkspaceId};
+use agent_core::{Backend, Error, ErrorKind, MemoryStore, Storage, TenantId, WorkspaceId};
 use agent_rig::RigMemory;
 use agent_rig::rig_core::completion::Message;
 use agent_rig::rig_core::memory::{ConversationMemory, MemoryError};
@@ -184,7 +183,7 @@ async fn errors_are_those_of_the_store() {
     soon(memory.append(&"a".into(), hello())).await.unwrap();
     let session = storage.sessions.list(SessionQuery::new()).await.unwrap().items.remove(0);
     let input = vec![agent_core::event::NewEvent::user_message("Wait")];
-    storage.sessions.append(&Effects::default(), session.id, session.head, input).await.unwrap();
+    storage.sessions.append(session.id, session.head, input).await.unwrap();
     let error = soon(memory.append(&"a".into(), hello())).await.unwrap_err();
     assert!(error.source().unwrap().to_string().contains("open input"), "{error}");
     assert_eq!(session.workspace, WorkspaceId::DEFAULT);

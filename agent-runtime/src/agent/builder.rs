@@ -13,9 +13,9 @@ use crate::tool::toolbox::{Sentences, Toolbox};
 use agent_core::clock::Effects;
 use agent_core::event::ToolUse;
 use agent_core::isolated::called;
+use agent_core::setters;
 use agent_core::text::check_text;
-use agent_core::{BindingStore, Error, Result, SessionStore, Storage, WorkspaceStore};
-use agent_workspace::WorkspaceManager;
+use agent_core::{BindingStore, Error, Result, SessionStore, Sessions, Storage, WorkspaceStore};
 use agent_workspace::blobs::with_blobs;
 use agent_workspace::secrets::Secrets;
 
@@ -40,12 +40,12 @@ pub struct AgentBuilder {
     config: Config,
     providers: Vec<Arc<dyn LlmProvider>>,
     workspaces: Option<Arc<dyn WorkspaceStore>>,
-    sessions: Option<Arc<dyn SessionStore>>,
+    sessions: Option<Sessions>,
     bindings: Option<Arc<dyn BindingStore>>,
     plugins: Vec<Arc<dyn Plugin>>,
     sentences: Sentences,
     summarizer: Option<Arc<dyn Summarizer>>,
-    effects: Effects,
+    effects: Option<Effects>,
     secrets: Option<Secrets>,
 }
 
@@ -75,7 +75,7 @@ impl AgentBuilder {
             plugins: Vec::new(),
             sentences: Sentences::default(),
             summarizer: None,
-            effects: Effects::default(),
+            effects: None,
             secrets: None,
         }
     }
@@ -162,7 +162,7 @@ impl AgentBuilder {
     /// let agent = AgentBuilder::new()
     ///     .with_llm(EchoProvider::new())
     ///     .with_workspace_store(records.workspaces.clone())
-    ///     .with_session_store(records.sessions.clone())
+    ///     .with_session_store(records.sessions.store().clone())
     ///     .with_binding_store(devices.bindings.clone())
     ///     .build()?;
     /// assert!(Arc::ptr_eq(&agent.storage().workspaces, &records.workspaces));
@@ -177,7 +177,7 @@ impl AgentBuilder {
     /// Sets the store of sessions; see [`with_workspace_store`](Self::with_workspace_store) for an example.
     #[must_use]
     pub fn with_session_store(mut self, store: Arc<dyn SessionStore>) -> Self {
-        self.sessions = Some(store);
+        self.sessions = Some(Sessions::new(store, Effects::default()));
         self
     }
 
@@ -266,60 +266,50 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets the summarizer of the older part of long conversations; see [`Summarizer`] for an example.
-    ///
-    /// Without one, a text names the number of events that a model is not given any more.
-    #[must_use]
-    pub fn with_summarizer(mut self, summarizer: impl Summarizer) -> Self {
-        self.summarizer = Some(Arc::new(summarizer));
-        self
-    }
+    setters! {
+        /// Sets the summarizer of the older part of long conversations; see [`Summarizer`] for an example.
+        ///
+        /// Without one, a text names the number of events that a model is not given any more.
+        pub fn with_summarizer(summarizer: impl Summarizer) => summarizer = Some(Arc::new(summarizer));
 
-    /// Sets the source of time, ids and randomness; the default is that of the operating system.
-    ///
-    /// ```
-    /// use agent_core::clock::Effects;
-    /// use agent_core::{MemoryStore, Timestamp};
-    /// use agent_runtime::{AgentBuilder, EchoProvider};
-    ///
-    /// // Two runs of a test with the same seed write the same bytes.
-    /// let build = || {
-    ///     AgentBuilder::new()
-    ///         .with_llm(EchoProvider::new())
-    ///         .with_storage(MemoryStore::new())
-    ///         .with_effects(Effects::seeded(7, Timestamp::UNIX_EPOCH))
-    ///         .build()
-    /// };
-    /// assert_eq!(build()?.process(), build()?.process());
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
-    #[must_use]
-    pub fn with_effects(mut self, effects: Effects) -> Self {
-        self.effects = effects;
-        self
-    }
+        /// Sets the source of time, ids and randomness; the default is that of the storage.
+        ///
+        /// ```
+        /// use agent_core::clock::Effects;
+        /// use agent_core::{MemoryStore, Timestamp};
+        /// use agent_runtime::{AgentBuilder, EchoProvider};
+        ///
+        /// // Two runs of a test with the same seed write the same bytes.
+        /// let build = || {
+        ///     AgentBuilder::new()
+        ///         .with_llm(EchoProvider::new())
+        ///         .with_storage(MemoryStore::new())
+        ///         .with_effects(Effects::seeded(7, Timestamp::UNIX_EPOCH))
+        ///         .build()
+        /// };
+        /// assert_eq!(build()?.process(), build()?.process());
+        /// # Ok::<(), agent_core::Error>(())
+        /// ```
+        pub fn with_effects(effects: Effects) => effects = Some(effects);
 
-    /// Sets the secrets that the agent's tools can read, as [`AgentRuntime::with_secrets`] does. The default is no
-    /// secrets.
-    ///
-    /// ```
-    /// use std::collections::BTreeMap;
-    /// use agent_core::MemoryStore;
-    /// use agent_runtime::secrets::{Secret, Secrets};
-    /// use agent_runtime::{AgentBuilder, EchoProvider};
-    ///
-    /// let secrets = Secrets::new(BTreeMap::from([("github".parse()?, Secret::new("ghp_0123456789")?)]));
-    /// let builder = AgentBuilder::new()
-    ///     .with_llm(EchoProvider::new())
-    ///     .with_storage(MemoryStore::new())
-    ///     .with_secrets(secrets);
-    /// assert!(builder.build().is_ok());
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
-    #[must_use]
-    pub fn with_secrets(mut self, secrets: Secrets) -> Self {
-        self.secrets = Some(secrets);
-        self
+        /// Sets the secrets that the agent's tools can read, as [`AgentRuntime::with_secrets`] does. The default is no
+        /// secrets.
+        ///
+        /// ```
+        /// use std::collections::BTreeMap;
+        /// use agent_core::MemoryStore;
+        /// use agent_runtime::secrets::{Secret, Secrets};
+        /// use agent_runtime::{AgentBuilder, EchoProvider};
+        ///
+        /// let secrets = Secrets::new(BTreeMap::from([("github".parse()?, Secret::new("ghp_0123456789")?)]));
+        /// let builder = AgentBuilder::new()
+        ///     .with_llm(EchoProvider::new())
+        ///     .with_storage(MemoryStore::new())
+        ///     .with_secrets(secrets);
+        /// assert!(builder.build().is_ok());
+        /// # Ok::<(), agent_core::Error>(())
+        /// ```
+        pub fn with_secrets(secrets: Secrets) => secrets = Some(secrets);
     }
 
     /// Checks that all parts are present and valid, and builds the runtime. No I/O.
@@ -363,9 +353,10 @@ impl AgentBuilder {
         else {
             return Err(Error::invalid(format!("the agent cannot be built: {}", faults.join("; "))));
         };
-        let storage = with_blobs(Storage::new(workspaces, sessions, bindings));
-        let workspaces = WorkspaceManager::new(storage.clone(), self.effects.clone());
-        let process = self.effects.new_uuid().to_string();
+        let effects = self.effects.unwrap_or_else(|| sessions.effects().clone());
+        let process = effects.new_uuid().to_string();
+        let storage = Storage::new(workspaces, sessions.store().clone(), bindings).with_effects(effects);
+        let storage = with_blobs(storage);
         let shared = Shared {
             config: self.config,
             providers: self.providers,
@@ -375,13 +366,10 @@ impl AgentBuilder {
             plugins,
             summarizer: self.summarizer,
             tools: Arc::new(tools),
-            effects: self.effects,
             runs: Runs::default(),
             process,
         };
-        let (shared, lines) = (Arc::new(shared), Arc::default());
-        let runtime =
-            AgentRuntime { shared, storage, workspaces, secrets: None, lines, touches: Arc::default() };
+        let runtime = AgentRuntime::over(Arc::new(shared), storage, None);
         Ok(match self.secrets {
             Some(secrets) => runtime.with_secrets(secrets),
             None => runtime,

@@ -13,6 +13,7 @@ use crate::agent::touches::Touches;
 use crate::config::Config;
 use crate::model::provider::LlmProvider;
 use crate::model::summarizer::Summarizer;
+use crate::run::handle::Run;
 use crate::run::queue::Lines;
 use crate::tool::plugin::Plugin;
 use crate::tool::toolbox::Toolbox;
@@ -20,7 +21,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::LeaseRequest;
 use agent_core::isolated::isolated;
 use agent_core::json::RawJson;
-use agent_core::{Error, ErrorKind, Result, Storage};
+use agent_core::{Error, ErrorKind, Result, SessionId, Storage};
 use agent_workspace::WorkspaceManager;
 use agent_workspace::blobs::with_blobs;
 use agent_workspace::secrets::Secrets;
@@ -67,7 +68,6 @@ pub(crate) struct Shared {
     pub(crate) reads_workspace_config: bool,
     pub(crate) tools: Arc<Toolbox>,
     pub(crate) summarizer: Option<Arc<dyn Summarizer>>,
-    pub(crate) effects: Effects,
     pub(crate) runs: Runs,
     /// Unique id of this runtime, generated when it was built.
     pub(crate) process: String,
@@ -99,6 +99,12 @@ impl Shared {
 }
 
 impl AgentRuntime {
+    /// Returns a runtime over these stores, in which no run is active.
+    pub(crate) fn over(shared: Arc<Shared>, storage: Storage, secrets: Option<Secrets>) -> Self {
+        let workspaces = WorkspaceManager::new(storage.clone());
+        Self { shared, storage, workspaces, secrets, lines: Arc::default(), touches: Arc::default() }
+    }
+
     /// Returns the manager of this tenant's workspaces.
     ///
     /// ```
@@ -232,7 +238,7 @@ impl AgentRuntime {
     /// # Ok(()) }
     /// ```
     pub fn effects(&self) -> &Effects {
-        &self.shared.effects
+        self.storage.effects()
     }
 
     /// Returns the ttl of the leases of this runtime's runs: as configured, or longer if the store requires that.
@@ -263,16 +269,8 @@ impl AgentRuntime {
     /// ```
     #[must_use]
     pub fn for_storage(&self, storage: Storage) -> Self {
-        let storage = with_blobs(storage);
-        let workspaces = WorkspaceManager::new(storage.clone(), self.shared.effects.clone());
-        Self {
-            shared: self.shared.clone(),
-            storage,
-            workspaces,
-            secrets: None,
-            lines: Arc::default(),
-            touches: Arc::default(),
-        }
+        let storage = with_blobs(storage.with_effects(self.effects().clone()));
+        Self::over(self.shared.clone(), storage, None)
     }
 
     /// Returns a runtime whose tools can read these secrets of the tenant.
@@ -303,16 +301,49 @@ impl AgentRuntime {
     /// ```
     #[must_use]
     pub fn with_secrets(self, secrets: Secrets) -> Self {
-        let storage = secrets.hidden_from(self.storage);
-        let workspaces = WorkspaceManager::new(storage.clone(), self.shared.effects.clone());
-        Self {
-            shared: self.shared,
-            storage,
-            workspaces,
-            secrets: Some(secrets),
-            lines: Arc::default(),
-            touches: Arc::default(),
-        }
+        Self::over(self.shared, secrets.hidden_from(self.storage), Some(secrets))
+    }
+
+    /// Returns a new stream of the run that is active in a session, if this process executes one. No I/O.
+    ///
+    /// Use it after a lost connection, or for a second reader: any number of streams may read one run, each bounded as
+    /// [`Run`] says, and none slows the run. Each can [cancel](Run::cancel) it, and [`finish`](Run::finish) returns its
+    /// report. The run continues if all of them are dropped.
+    ///
+    /// The stream has the updates from now on. Earlier updates are missing: [`Started`](crate::Update::Started), the
+    /// tool calls and results until now, and the pieces of the answer that is being streamed. What the run has stored
+    /// is in the [history](crate::Conversation::history), which has everything but the text of the present answer;
+    /// that text is stored as a whole, before the run ends. Attach first and then read the history, so that nothing is
+    /// missed in between.
+    ///
+    /// Returns `None` if no run is active in the session, or if another process executes it, in which case
+    /// [`Conversation::follow`](crate::Conversation::follow) shows what is stored. Finds the runs that this runtime and
+    /// its clones have started. A runtime that [`for_storage`](Self::for_storage) or
+    /// [`with_secrets`](Self::with_secrets) returned is another one; a host with several tenants keeps one runtime for
+    /// each.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, Gate, ScriptedProvider, Turn};
+    /// # let gate = Gate::new();
+    /// # let model = ScriptedProvider::new([Turn::new().gate(&gate).text("Hello")]);
+    /// # let builder = AgentBuilder::new().with_llm(model);
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let chat = agent.open(&"laptop".parse()?).await?;
+    /// let run = chat.prompt("Hello?").await?;
+    /// let id = run.id();
+    /// drop(run); // the connection was lost
+    ///
+    /// let run = agent.attach(chat.id()).expect("the run continues");
+    /// assert_eq!(run.id(), id);
+    /// # gate.open();
+    /// assert_eq!(run.finish().await?.text, "Hello");
+    /// assert!(agent.attach(chat.id()).is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn attach(&self, session: SessionId) -> Option<Run> {
+        self.shared.runs.active.attach(&self.lines, session)
     }
 
     /// Returns a text for a log or a report, with the values of secrets redacted.

@@ -10,7 +10,7 @@ use crate::context::messages::Messages;
 use crate::context::window::{Assembled, Point, Window};
 use agent_core::event::{Compaction, Event, EventPayload, EventType};
 use agent_core::model::CallId;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{Damaged, ReadEvents};
 use agent_core::{CommitId, ErrorKind, Result, Seq, SessionStore, SessionStoreExt};
 
@@ -63,10 +63,11 @@ impl ModelContext {
     /// # Errors
     ///
     /// Errors of [`SessionStore::read`]; `Corrupt` if no event, or the system prompt or the summary, can be read.
-    pub async fn read<S>(store: &S, session: &Session, limits: ContextLimits) -> Result<Self>
-    where
-        S: SessionStore + ?Sized,
-    {
+    pub async fn read(
+        store: &dyn SessionStore,
+        session: &SessionRecord,
+        limits: ContextLimits,
+    ) -> Result<Self> {
         let mut context = Self {
             limits,
             system: None,
@@ -103,10 +104,7 @@ impl ModelContext {
     }
 
     /// Reads the events of the window from the newest on. Returns the oldest event whose commit was read whole.
-    async fn read_back<S>(&mut self, store: &S, session: &Session) -> Result<Seq>
-    where
-        S: SessionStore + ?Sized,
-    {
+    async fn read_back(&mut self, store: &dyn SessionStore, session: &SessionRecord) -> Result<Seq> {
         let first = ReadEvents::last(64)
             .with_after(self.window.start())
             .with_max_bytes(self.limits.bytes.clamp(1, 1 << 20))
@@ -159,10 +157,12 @@ impl ModelContext {
     }
 
     /// Finds the input that the oldest part answers, if no input was read.
-    async fn find_question<S>(&mut self, store: &S, session: &Session, oldest: Seq) -> Result<()>
-    where
-        S: SessionStore + ?Sized,
-    {
+    async fn find_question(
+        &mut self,
+        store: &dyn SessionStore,
+        session: &SessionRecord,
+        oldest: Seq,
+    ) -> Result<()> {
         let marks = self.window.parts().filter_map(|part| match part {
             Piece::Taken(taken) => Some(taken.last()),
             _ => None,
@@ -178,10 +178,12 @@ impl ModelContext {
     }
 
     /// Returns the newest input before an event.
-    async fn newest_input<S>(&self, store: &S, session: &Session, before: Seq) -> Result<Option<Piece>>
-    where
-        S: SessionStore + ?Sized,
-    {
+    async fn newest_input(
+        &self,
+        store: &dyn SessionStore,
+        session: &SessionRecord,
+        before: Seq,
+    ) -> Result<Option<Piece>> {
         // Behind the last input nothing is searched.
         let before = before.min(session.last_input.next());
         let read =
@@ -245,15 +247,12 @@ impl ModelContext {
     }
 
     /// Returns the context as it is read behind a compaction that is not stored yet.
-    pub(crate) async fn compacted<S>(
+    pub(crate) async fn compacted(
         &self,
-        store: &S,
-        session: &Session,
+        store: &dyn SessionStore,
+        session: &SessionRecord,
         compaction: &Compaction,
-    ) -> Result<Self>
-    where
-        S: SessionStore + ?Sized,
-    {
+    ) -> Result<Self> {
         let mut context = self.clone();
         let inputs = match self.is_whole() {
             true => None,
@@ -272,16 +271,13 @@ impl ModelContext {
 
     /// Returns the compaction for a position. Reads the inputs before it if the window was not read to its beginning, and
     /// so does not show which are open there.
-    pub(crate) async fn compaction<S>(
+    pub(crate) async fn compaction(
         &self,
-        store: &S,
-        session: &Session,
+        store: &dyn SessionStore,
+        session: &SessionRecord,
         point: Point,
         summary: String,
-    ) -> Result<Compaction>
-    where
-        S: SessionStore + ?Sized,
-    {
+    ) -> Result<Compaction> {
         let until = point.until;
         let taken = match point.taken {
             Some(taken) if self.is_whole() || taken.done > Seq::ZERO => taken,
@@ -302,10 +298,12 @@ impl ModelContext {
     }
 
     /// Returns the progress of the inputs at a position before which no run is seen to end.
-    async fn taken_at<S>(&self, store: &S, session: &Session, point: &Point) -> Result<Taken>
-    where
-        S: SessionStore + ?Sized,
-    {
+    async fn taken_at(
+        &self,
+        store: &dyn SessionStore,
+        session: &SessionRecord,
+        point: &Point,
+    ) -> Result<Taken> {
         // The run that is active there is seen to begin before it, or to end after it, or is not over yet.
         let begun = point.taken.map(Taken::last).filter(|claimed| *claimed > Seq::ZERO);
         let seen = begun.or_else(|| self.window.claimed_at(point));
@@ -482,15 +480,12 @@ fn taken_by(event: &Event) -> Option<Taken> {
 
 /// Reads the inputs that are repeated behind a summary, oldest first; the newest of them, if they are many. One that is
 /// damaged is left out, and listed.
-async fn read_inputs<S>(
-    store: &S,
-    session: &Session,
+async fn read_inputs(
+    store: &dyn SessionStore,
+    session: &SessionRecord,
     compaction: &Compaction,
     damaged: &mut Vec<Damaged>,
-) -> Result<Vec<Piece>>
-where
-    S: SessionStore + ?Sized,
-{
+) -> Result<Vec<Piece>> {
     let again = compaction.inputs.iter().flatten().copied();
     let mut again: Vec<_> =
         again.filter(|seq| *seq > session.visible_from && *seq <= compaction.until).collect();
@@ -524,10 +519,12 @@ where
 
 /// Searches for the inputs after `after`, up to and including `until`. Returns their numbers, oldest first; the newest, if
 /// they are many.
-async fn find_inputs<S>(store: &S, session: &Session, after: Seq, until: Seq) -> Result<Vec<Seq>>
-where
-    S: SessionStore + ?Sized,
-{
+async fn find_inputs(
+    store: &dyn SessionStore,
+    session: &SessionRecord,
+    after: Seq,
+    until: Seq,
+) -> Result<Vec<Seq>> {
     let (after, until) = (after.max(session.visible_from), until.min(session.last_input));
     let mut inputs = Vec::new();
     let first = ReadEvents::last(Compaction::INPUTS_MAX).with_after(after).with_before(until.next());
@@ -542,10 +539,7 @@ where
     Ok(inputs)
 }
 
-async fn one_event<S>(store: &S, session: &Session, seq: Seq) -> Result<Option<Event>>
-where
-    S: SessionStore + ?Sized,
-{
+async fn one_event(store: &dyn SessionStore, session: &SessionRecord, seq: Seq) -> Result<Option<Event>> {
     let before = Seq::new(seq.get().saturating_sub(1));
     let read = ReadEvents::first(1).with_after(before).with_known_head(session.head);
     let page = store.history_of(session, read).await?;

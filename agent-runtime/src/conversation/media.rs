@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use agent_core::event::{FullOutput, Media, MediaSource, ToolResult};
 use agent_core::state::SessionState;
-use agent_core::store::{BLOB_CHUNK_BYTES, BlobChunk, BlobContent, BlobInfo, BlobStream, PutBlob, ReadBlob};
+use agent_core::store::{BlobContent, BlobInfo, BlobStream, PutBlob, ReadBlob};
 use agent_core::{BlobName, Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -17,7 +17,7 @@ use agent_workspace::blobs::{INLINE_MAX_BYTES, Spool};
 impl Conversation {
     /// Stores bytes for a message of this conversation, and returns them as a medium.
     ///
-    /// More than 1 KiB are stored as a [blob](agent_core::SessionStore::put_blob) of the session, which the message then names; in a
+    /// More than 1 KiB are stored as a [blob](agent_core::store::BlobStore::put) of the session, which the message then names; in a
     /// store without blobs, they are part of the message. A blob that no message names is removed by a garbage collection.
     /// A message with a medium that is [inline](Media::inline) does the same when it is committed; this method lets several
     /// messages name one blob.
@@ -45,7 +45,7 @@ impl Conversation {
     ///
     /// # Errors
     ///
-    /// Those of [`put_blob`](agent_core::SessionStore::put_blob).
+    /// Those of [`BlobStore::put`](agent_core::store::BlobStore::put).
     pub async fn put_media(&self, media_type: impl Into<String>, bytes: impl Into<Bytes>) -> Result<Media> {
         let (media_type, mut bytes) = (media_type.into(), bytes.into());
         if let Some(secrets) = &self.runtime().secrets {
@@ -80,7 +80,7 @@ impl Conversation {
     ///
     /// # Errors
     ///
-    /// Those of [`put_blob`](agent_core::SessionStore::put_blob); `LimitExceeded` for content that does not fit in an event, in a store without
+    /// Those of [`BlobStore::put`](agent_core::store::BlobStore::put); `LimitExceeded` for content that does not fit in an event, in a store without
     /// blobs.
     pub async fn put_media_content(
         &self,
@@ -152,16 +152,12 @@ impl Conversation {
         }
         let put = PutBlob::new(self.id(), info, content);
         if info.bytes > INLINE_MAX_BYTES as u64 && self.runtime().blob_max_bytes() > 0 {
-            self.runtime().storage().sessions.put_blob(put).await?;
+            self.runtime().storage().sessions.blobs().put(put).await?;
             return Ok(Media::blob(media_type, info.name, info.bytes));
         }
         // In base64, with a text beside it.
         let most = agent_core::event::EVENT_MAX_BYTES as u64 / 4 * 11 / 4;
-        let mut chunks = put.into_chunks(most)?;
-        let mut bytes = BytesMut::new();
-        while let Some(chunk) = chunks.next().await? {
-            bytes.extend_from_slice(&chunk);
-        }
+        let bytes = put.into_chunks(most)?.into_bytes().await?;
         Ok(Media::inline(media_type, &*bytes))
     }
 
@@ -197,7 +193,7 @@ impl Conversation {
     /// # Errors
     ///
     /// `InvalidInput` for a medium at an address, which the library does not read; `Deleted`; those of
-    /// [`read_blob`](agent_core::SessionStore::read_blob).
+    /// [`BlobStore::read`](agent_core::store::BlobStore::read).
     pub async fn media_content(&self, media: &Media) -> Result<BlobContent> {
         self.media_range(media, 0..u64::MAX).await
     }
@@ -258,7 +254,7 @@ impl Conversation {
     ///
     /// # Errors
     ///
-    /// Those of [`read_blob`](agent_core::SessionStore::read_blob); `NotFound` if the log does not keep the output, `Corrupt`
+    /// Those of [`BlobStore::read`](agent_core::store::BlobStore::read); `NotFound` if the log does not keep the output, `Corrupt`
     /// if it should and does not.
     pub async fn output_content(&self, result: &ToolResult) -> Result<BlobContent> {
         self.output_range(result, 0..u64::MAX).await
@@ -309,14 +305,8 @@ impl Conversation {
     }
 
     fn inline_content(&self, bytes: Bytes, range: Range<u64>) -> BlobContent {
-        let info = BlobInfo::of(&bytes);
-        let read = ReadBlob::new(self.id(), info.name).with_range(range);
-        BlobContent::from_chunks(&read, info, move |index| {
-            let start = usize::try_from(index).unwrap_or(usize::MAX).saturating_mul(BLOB_CHUNK_BYTES);
-            let chunk = bytes.slice(start..start + info.chunk_len(index));
-            let checksum = Some(info.checksum(index, &chunk));
-            async move { Ok(BlobChunk::new(chunk, checksum)) }
-        })
+        let read = ReadBlob::new(self.id(), BlobName::of(&bytes)).with_range(range);
+        BlobContent::from_bytes(&read, bytes)
     }
 
     async fn open_blob(&self, name: BlobName, range: Range<u64>) -> Result<BlobContent> {

@@ -9,7 +9,7 @@ use crate::conversation::handle::Conversation;
 use agent_core::event::{Citation, Event, EventPayload, EventType, Message, Part};
 use agent_core::json::RawFields;
 use agent_core::model::{Actor, Role};
-use agent_core::session::{Session, SessionSummary};
+use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::store::{Damaged, Page, ReadEvents, SessionQuery, pages};
 use agent_core::{Error, Result, RunId, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp};
 
@@ -244,7 +244,7 @@ async fn begin(
     sessions: &dyn SessionStore,
     id: SessionId,
     read: ReadEvents,
-) -> Result<(Arc<Session>, ReadEvents)> {
+) -> Result<(Arc<SessionRecord>, ReadEvents)> {
     let session = sessions.load(id).await?;
     let mut read = read.with_after(session.visible_from).with_types(MESSAGES).with_max_bytes(PAGE_BYTES);
     if !read.newest {
@@ -257,7 +257,7 @@ async fn begin(
 /// Returns the messages of one page, in the direction of the read, and the read of the next page.
 async fn messages_of(
     sessions: &dyn SessionStore,
-    session: &Session,
+    session: &SessionRecord,
     read: ReadEvents,
 ) -> Result<(Vec<ConversationMessage>, Option<ReadEvents>)> {
     let newest = read.newest;

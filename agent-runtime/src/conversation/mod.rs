@@ -1,8 +1,13 @@
 //! Handle to one session, and everything that a host does with it.
 
+pub(crate) mod answer;
+mod change;
+mod ending;
 pub(crate) mod handle;
 pub(crate) mod media;
 pub(crate) mod messages;
 pub(crate) mod open;
+mod prompt;
+pub(crate) mod read;
 pub(crate) mod redelivered;
 pub(crate) mod wait;

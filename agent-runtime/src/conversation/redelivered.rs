@@ -10,14 +10,14 @@ use crate::run::error::RunError;
 use crate::run::handle::Run;
 use crate::run::report::Queued;
 use crate::tool::toolbox::text_json;
-use crate::turn::begin::{Cause, begin};
-use crate::turn::enqueue::apart;
+use crate::turn::begin::Cause;
+use crate::turn::enqueue::begin_apart;
 use crate::turn::session_ref::SessionRef;
 use agent_core::event::{
     Decision, Event, EventPayload, EventType, MediaSource, NewEvent, Part, ToolConfirmation, ToolResult,
 };
 use agent_core::json::RawJson;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::ReadEvents;
 use agent_core::text::quoted;
@@ -68,7 +68,7 @@ pub(crate) async fn first_delivery(handle: &SessionRef, answer: &NewEvent, refus
 
 /// Returns the run that continues, or continued, from a stored answer; starts it if it has not begun.
 pub(crate) async fn run_of_answer(handle: &SessionRef, answer: Seq) -> Result<Run> {
-    let (id, active) = (handle.id(), &handle.runtime().shared.runs.active);
+    let active = &handle.runtime().shared.runs.active;
     let mut seen = None;
     loop {
         let now = handle.refresh().await?;
@@ -96,12 +96,10 @@ pub(crate) async fn run_of_answer(handle: &SessionRef, answer: Seq) -> Result<Ru
                 continue;
             }
         }
-        if now.status.state == SessionState::Queued {
-            let begun = handle.clone();
-            let begun = apart(id, async move { begin(&begun, Cause::default()).await }).await?;
-            if let Some(run) = begun.run {
-                return Ok(run);
-            }
+        if now.status.state == SessionState::Queued
+            && let Some(run) = begin_apart(handle, Cause::default()).await?.run
+        {
+            return Ok(run);
         }
         let mut queued = Queued::in_session(&handle.record(), answer);
         queued.run = claimed;
@@ -168,7 +166,7 @@ fn by_name(runtime: &AgentRuntime, part: &mut Part) {
 }
 
 /// Returns the error for an answer that differs from the first one.
-fn differs(now: &Arc<Session>, event: &Event, first: &Given) -> Error {
+fn differs(now: &Arc<SessionRecord>, event: &Event, first: &Given) -> Error {
     let (id, action, seq) = (now.id, first.action(), event.seq);
     let what = match first {
         Given::Decision(answer) => {

@@ -9,12 +9,12 @@ use crate::run::claim::{ANSWERS, Claim, no_input};
 use crate::run::error::RunError;
 use crate::run::report::{Queued, RunReport};
 use crate::run::stop::is_set;
-use crate::turn::begin::{Cause, begin};
-use crate::turn::enqueue::apart;
+use crate::turn::begin::Cause;
+use crate::turn::enqueue::begin_apart;
 use crate::turn::session_ref::SessionRef;
-use crate::turn::takeover::{Watched, watch_holder};
+use crate::turn::takeover::watch_holder;
 use agent_core::model::ActionId;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::ReadEvents;
 use agent_core::{Epoch, Error, ErrorKind, Result, Seq};
@@ -72,8 +72,7 @@ pub(crate) async fn wait_for_answer(handle: &SessionRef, queued: &Queued) -> Res
                 continue;
             }
         };
-        let begun = handle.clone();
-        match apart(id, async move { begin(&begun, cause).await }).await?.run {
+        match begin_apart(handle, cause).await?.run {
             Some(run) => match run.finish().await {
                 // Another holder took the session over, and answers in its place.
                 Err(RunError::Store(error)) if matches!(error.kind(), ErrorKind::Fenced { .. }) => {}
@@ -96,7 +95,7 @@ fn run_of(ended: &Result<RunReport, RunError>) -> Option<agent_core::RunId> {
 }
 
 /// Returns the next step for an input by the session's record.
-fn next(handle: &SessionRef, now: &Session, input: Seq) -> Result<Next, RunError> {
+fn next(handle: &SessionRef, now: &SessionRecord, input: Seq) -> Result<Next, RunError> {
     if now.status.state == SessionState::Deleted {
         let text = format!("session {} was deleted; its input of event {input} has no answer", now.id);
         return Err(Error::new(ErrorKind::Deleted, text).into());
@@ -127,7 +126,7 @@ async fn is_answer(handle: &SessionRef, seq: Seq) -> Result<bool> {
 }
 
 /// Returns the next step for an answer to a pending action. The record does not say which answers are done; the log does.
-async fn next_of_answer(handle: &SessionRef, now: &Session, answer: Seq) -> Result<Next, RunError> {
+async fn next_of_answer(handle: &SessionRef, now: &SessionRecord, answer: Seq) -> Result<Next, RunError> {
     let claim = Claim::read(&*handle.runtime().storage.sessions, now, answer).await?;
     Ok(match now.status.state {
         _ if claim.is_ended() => Next::Read,
@@ -139,7 +138,7 @@ async fn next_of_answer(handle: &SessionRef, now: &Session, answer: Seq) -> Resu
 }
 
 /// Returns the next step in a session whose work waits for a run.
-fn of_queued(handle: &SessionRef, now: &Session) -> Next {
+fn of_queued(handle: &SessionRef, now: &SessionRecord) -> Next {
     let at = handle.runtime().effects().now();
     match now.ready_at.filter(|ready_at| *ready_at > at) {
         Some(ready_at) => {
@@ -151,16 +150,13 @@ fn of_queued(handle: &SessionRef, now: &Session) -> Next {
 }
 
 /// Waits until the active run has ended. Returns its epoch if its holder is dead or has lost its lease.
-async fn watch(handle: &SessionRef, now: &Session) -> Result<Option<Epoch>> {
+async fn watch(handle: &SessionRef, now: &SessionRecord) -> Result<Option<Epoch>> {
     let own = now.lease.as_ref().and_then(|lease| {
         let ended = handle.runtime().shared.runs.active.ended(lease.run)?;
         Some((ended, Duration::from_millis(lease.ttl_ms)))
     });
     let Some((mut ended, ttl)) = own else {
-        return Ok(match watch_holder(handle, now, true).await? {
-            Watched::Gone(epoch) => Some(epoch),
-            Watched::Alive | Watched::Released => None,
-        });
+        return Ok(watch_holder(handle, now, true).await?.gone());
     };
     // A run of this process is awaited also in a shutdown, which gives it time. It may lose its lease unnoticed.
     tokio::select! {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::event::{MediaSource, Part};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{BlobContent, ReadBlob};
 use agent_core::{BlobName, Error, ErrorKind, Result, SessionStore};
 use tracing::warn;
@@ -22,7 +22,7 @@ pub(crate) const MEDIA_MAX_BYTES: u64 = 64 << 20;
 /// request begins as the one before.
 pub(crate) async fn load_media(
     store: &dyn SessionStore,
-    session: &Session,
+    session: &SessionRecord,
     messages: &mut [ModelMessage],
     room: &mut u64,
 ) -> Result<()> {
@@ -50,7 +50,7 @@ pub(crate) async fn load_media(
 
 async fn load_part(
     store: &dyn SessionStore,
-    session: &Session,
+    session: &SessionRecord,
     part: &mut Part,
     room: &mut u64,
 ) -> Result<()> {
@@ -76,7 +76,7 @@ async fn load_part(
 /// Opens a blob of a session or of one of its ancestors.
 pub(crate) async fn open_blob(
     store: &dyn SessionStore,
-    session: &Session,
+    session: &SessionRecord,
     read: ReadBlob,
 ) -> Result<BlobContent> {
     let ancestors = session.lineage.segments.iter().rev().map(|segment| segment.session);
@@ -84,7 +84,7 @@ pub(crate) async fn open_blob(
     for owner in owners {
         let mut own = ReadBlob::new(owner, read.name);
         own.range = read.range.clone();
-        match store.read_blob(own).await {
+        match store.blobs().read(own).await {
             Err(error) if *error.kind() == ErrorKind::NotFound => {}
             read => return read,
         }
@@ -98,7 +98,11 @@ pub(crate) async fn open_blob(
 }
 
 /// Reads a blob of the session or of one of its ancestors; `None` if it is lost or damaged.
-async fn read(store: &dyn SessionStore, session: &Session, name: BlobName) -> Result<Option<Arc<[u8]>>> {
+async fn read(
+    store: &dyn SessionStore,
+    session: &SessionRecord,
+    name: BlobName,
+) -> Result<Option<Arc<[u8]>>> {
     let most = usize::try_from(MEDIUM_MAX_BYTES).unwrap_or(usize::MAX);
     let read =
         async { open_blob(store, session, ReadBlob::new(session.id, name)).await?.into_bytes(most).await };

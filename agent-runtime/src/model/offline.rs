@@ -18,6 +18,7 @@ use crate::model::signed::{self, Unsigned};
 use agent_core::event::ModelOrigin;
 use agent_core::json::RawJson;
 use agent_core::model::Usage;
+use agent_core::setters;
 use agent_core::{Error, ErrorKind, Result};
 
 /// Provider that repeats the last message of the user, word by word. Its name and its model are `echo`.
@@ -148,49 +149,39 @@ impl ScriptedProvider {
         }
     }
 
-    /// Sets the name of the provider and of its model; the default is `scripted`.
-    #[must_use]
-    #[doc(alias = "named")]
-    pub fn with_name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
+    setters! {
+        /// Sets the name of the provider and of its model; the default is `scripted`.
+        #[doc(alias = "named")]
+        pub fn with_name(name: impl Into<String>) => name = name.into();
 
-    /// Sets what the model takes; the default is [everything](ModelCapabilities::all).
-    #[must_use]
-    pub fn with_capabilities(mut self, capabilities: ModelCapabilities) -> Self {
-        self.capabilities = capabilities;
-        self
-    }
+        /// Sets what the model takes; the default is [everything](ModelCapabilities::all).
+        pub fn with_capabilities(capabilities: ModelCapabilities) => capabilities = capabilities;
 
-    /// Sets the account, so that the provider names its origin and checks the signatures in its requests; the default is
-    /// none.
-    ///
-    /// A request in which a [signed](Turn::signed_thinking) item is changed, or stands behind something else than it was
-    /// made behind, or in which an earlier one is missing, fails with a fault of the kind
-    /// [`ReplayRejected`](crate::FaultKind::ReplayRejected), and takes no turn of the script.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// use agent_runtime::context::ModelMessage;
-    /// use agent_runtime::{AgentBuilder, ScriptedProvider, Turn};
-    ///
-    /// let turns = [Turn::new().signed_thinking("They greet me.").text("Hello"), Turn::new().text("Good bye")];
-    /// let model = ScriptedProvider::new(turns).with_account("team-a");
-    /// # let agent = AgentBuilder::new().with_llm(model.clone()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("test").await?;
-    /// chat.prompt("Hi").await?.finish().await?;
-    /// chat.prompt("Bye").await?.finish().await?;
-    /// // The second request gives the reasoning back as it came.
-    /// let ModelMessage::Agent(said) = &model.requests()[1].messages[1] else { panic!("the agent answered") };
-    /// assert!(said.items[0].native.is_some());
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn with_account(mut self, account: impl Into<String>) -> Self {
-        self.account = Some(account.into());
-        self
+        /// Sets the account, so that the provider names its origin and checks the signatures in its requests; the default is
+        /// none.
+        ///
+        /// A request in which a [signed](Turn::signed_thinking) item is changed, or stands behind something else than it was
+        /// made behind, or in which an earlier one is missing, fails with a fault of the kind
+        /// [`ReplayRejected`](crate::FaultKind::ReplayRejected), and takes no turn of the script.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+        /// # use agent_core::MemoryStore;
+        /// use agent_runtime::context::ModelMessage;
+        /// use agent_runtime::{AgentBuilder, ScriptedProvider, Turn};
+        ///
+        /// let turns = [Turn::new().signed_thinking("They greet me.").text("Hello"), Turn::new().text("Good bye")];
+        /// let model = ScriptedProvider::new(turns).with_account("team-a");
+        /// # let agent = AgentBuilder::new().with_llm(model.clone()).with_storage(MemoryStore::new()).build()?;
+        /// # let chat = agent.conversation("test").await?;
+        /// chat.prompt("Hi").await?.finish().await?;
+        /// chat.prompt("Bye").await?.finish().await?;
+        /// // The second request gives the reasoning back as it came.
+        /// let ModelMessage::Agent(said) = &model.requests()[1].messages[1] else { panic!("the agent answered") };
+        /// assert!(said.items[0].native.is_some());
+        /// # Ok(()) }
+        /// ```
+        pub fn with_account(account: impl Into<String>) => account = Some(account.into());
     }
 
     /// Adds a turn at the end.

@@ -1,5 +1,6 @@
 //! Capabilities of a model, and options of a request besides messages and tools.
 
+use agent_core::setters;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
@@ -63,32 +64,18 @@ impl ModelCapabilities {
         Self::new().with_parallel_calls(true).with_structured_output(true).with_media(MediaKind::ALL)
     }
 
-    /// Sets whether the model calls tools; the default is true.
-    #[must_use]
-    pub fn with_tools(mut self, tools: bool) -> Self {
-        self.tools = tools;
-        self
-    }
+    setters! {
+        /// Sets whether the model calls tools; the default is true.
+        pub fn with_tools(tools: bool) => tools = tools;
 
-    /// Sets whether one answer may hold several tool calls; the default is false.
-    #[must_use]
-    pub fn with_parallel_calls(mut self, parallel: bool) -> Self {
-        self.parallel_calls = parallel;
-        self
-    }
+        /// Sets whether one answer may hold several tool calls; the default is false.
+        pub fn with_parallel_calls(parallel: bool) => parallel_calls = parallel;
 
-    /// Sets whether the model follows an output schema; the default is false.
-    #[must_use]
-    pub fn with_structured_output(mut self, structured: bool) -> Self {
-        self.structured_output = structured;
-        self
-    }
+        /// Sets whether the model follows an output schema; the default is false.
+        pub fn with_structured_output(structured: bool) => structured_output = structured;
 
-    /// Sets the media that the model takes as input; the default is none.
-    #[must_use]
-    pub fn with_media(mut self, media: impl IntoIterator<Item = MediaKind>) -> Self {
-        self.media = media.into_iter().collect();
-        self
+        /// Sets the media that the model takes as input; the default is none.
+        pub fn with_media(media: impl IntoIterator<Item = MediaKind>) => media = media.into_iter().collect();
     }
 
     /// Returns whether the model takes this kind of media as input.

@@ -13,6 +13,7 @@ use agent_core::Result;
 use agent_core::event::ModelOrigin;
 use agent_core::json::RawJson;
 use agent_core::model::{Cost, Usage};
+use agent_core::setters;
 
 /// Stream of a model's answer: events, then [`ModelEvent::Done`], or an error that ends it.
 pub type ModelStream = BoxStream<'static, Result<ModelEvent>>;
@@ -315,17 +316,11 @@ impl ToolSpec {
         Self { name: name.into(), description: description.into(), input, mode: ToolMode::Direct }
     }
 
-    /// Sets the mode in which calls are made; the default is [`ToolMode::Direct`].
-    #[must_use]
-    pub fn with_mode(mut self, mode: ToolMode) -> Self {
-        self.mode = mode;
-        self
-    }
+    setters! {
+        /// Sets the mode in which calls are made; the default is [`ToolMode::Direct`].
+        pub fn with_mode(mode: ToolMode) => mode = mode;
 
-    /// Sets the JSON schema of the input, which must have `"type": "object"`; the default accepts any object.
-    #[must_use]
-    pub fn with_input(mut self, schema: RawJson) -> Self {
-        self.input = schema;
-        self
+        /// Sets the JSON schema of the input, which must have `"type": "object"`; the default accepts any object.
+        pub fn with_input(schema: RawJson) => input = schema;
     }
 }

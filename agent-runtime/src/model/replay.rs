@@ -15,6 +15,7 @@ use crate::model::provider::{LlmProvider, ToolSpec};
 use agent_core::BlobName;
 use agent_core::event::{AgentResponse, Media, MediaSource, ModelOrigin, Part};
 use agent_core::json::RawJson;
+use agent_core::setters;
 
 /// Value of [`AgentResponse::replay`] after a request without native items.
 pub(crate) const CANONICAL: &str = "canonical";
@@ -110,16 +111,12 @@ impl ModelTarget {
         }
     }
 
-    /// Sets the system prompt.
-    pub fn with_system(mut self, system: impl Into<Option<String>>) -> Self {
-        self.system = system.into();
-        self
-    }
+    setters! {
+        /// Sets the system prompt.
+        pub fn with_system(system: impl Into<Option<String>>) => system = system.into();
 
-    /// Sets the tools that are offered.
-    pub fn with_tools(mut self, tools: impl IntoIterator<Item = ToolSpec>) -> Self {
-        self.tools = tools.into_iter().collect();
-        self
+        /// Sets the tools that are offered.
+        pub fn with_tools(tools: impl IntoIterator<Item = ToolSpec>) => tools = tools.into_iter().collect();
     }
 
     /// Returns the messages of a context as the target is given them.

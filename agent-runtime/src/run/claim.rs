@@ -4,7 +4,7 @@ use crate::run::error::RunError;
 use crate::run::report::{Queued, RunOutcome, RunReport};
 use agent_core::event::{AgentPart, Event, EventPayload, EventType, Part};
 use agent_core::model::{Failure, PendingAction, Status, Transition, Usage};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState, TriggerKind};
 use agent_core::store::ReadEvents;
 use agent_core::{CommitId, Error, ErrorKind, Result, RunId, Seq, SessionId, SessionStore};
@@ -57,7 +57,7 @@ impl Claim {
     /// # Errors
     ///
     /// `InvalidInput` if the event is neither; `Corrupt`; errors of the store.
-    pub(crate) async fn read(sessions: &dyn SessionStore, now: &Session, input: Seq) -> Result<Self> {
+    pub(crate) async fn read(sessions: &dyn SessionStore, now: &SessionRecord, input: Seq) -> Result<Self> {
         let first = ReadEvents::first(PAGE).with_max_bytes(PAGE_BYTES);
         let before = Seq::new(input.get().saturating_sub(1));
         let mut next = Some(first.with_after(before).with_before(now.head.next()));
@@ -174,7 +174,7 @@ impl Claim {
 
     /// Returns the report of the run, or the reason for which there is no answer. The log was read up to the head of
     /// the record `now`.
-    pub(crate) fn report(self, now: &Session) -> Result<RunReport, RunError> {
+    pub(crate) fn report(self, now: &SessionRecord) -> Result<RunReport, RunError> {
         let is_open = |asked: &PendingAction| now.action.as_ref().is_some_and(|open| open.id == asked.id);
         let (outcome, status) = match (self.end, now.status.state, &now.action) {
             // The question was closed since, and the session continued.
@@ -234,7 +234,7 @@ fn is_answer(id: SessionId, seq: Seq, event: &Event) -> Result<bool> {
     if event.seq == seq && (is_input || is_answer) { Ok(is_answer) } else { Err(no_input(id, seq)) }
 }
 
-fn discarded(now: &Session, seq: Seq, is_answer: bool, at: Seq) -> Error {
+fn discarded(now: &SessionRecord, seq: Seq, is_answer: bool, at: Seq) -> Error {
     let id = now.id;
     let text = match is_answer {
         true => format!(

@@ -22,7 +22,7 @@ impl HeartbeatTask {
             ticks.tick().await;
             loop {
                 ticks.tick().await;
-                match isolated(|| sessions.heartbeat(id, epoch)).await {
+                match isolated(|| sessions.leases().heartbeat(id, epoch)).await {
                     Some(Ok(())) => {}
                     Some(Err(error)) => {
                         warn!(session = %id, %epoch, %error, "a heartbeat could not be sent");

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::run::handle::{Begun, Input};
 use agent_core::event::Message;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::{Result, SessionId};
 
 /// Maximum number of inputs in one commit.
@@ -62,7 +62,7 @@ struct Queue {
 }
 
 /// Result of an input, and the session record at that time.
-pub(crate) type Told = (Result<Begun>, Arc<Session>);
+pub(crate) type Told = (Result<Begun>, Arc<SessionRecord>);
 
 /// Input in the queue.
 #[derive(Debug)]

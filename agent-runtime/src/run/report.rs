@@ -6,7 +6,7 @@ use crate::model::event::PartKind;
 use crate::model::fault::{FaultKind, ProviderFault};
 use agent_core::event::{Part, ToolResult, ToolUse};
 use agent_core::model::{Failure, PendingAction, Status, Usage};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::{CommitId, Epoch, Error, RunId, Seq, SessionId};
 use serde::{Deserialize, Serialize};
@@ -164,7 +164,7 @@ impl Queued {
     }
 
     /// Returns the input `seq` of the session with this record.
-    pub(crate) fn in_session(now: &Session, seq: Seq) -> Self {
+    pub(crate) fn in_session(now: &SessionRecord, seq: Seq) -> Self {
         let lease = now.lease.as_ref();
         Self {
             session: now.id,

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use agent_core::event::EventType;
 use agent_core::model::Request;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::ReadEvents;
 use agent_core::{Epoch, Error, ErrorKind, Seq, SessionId, SessionStore};
 
@@ -36,7 +36,7 @@ impl OwnHead {
 }
 
 /// Returns the reason to end the run of `epoch`, if the record holds one.
-pub(crate) fn asks_to_stop(session: &Session, epoch: Epoch) -> Option<Stopped> {
+pub(crate) fn asks_to_stop(session: &SessionRecord, epoch: Epoch) -> Option<Stopped> {
     if session.lease.as_ref().is_none_or(|lease| lease.epoch != epoch) {
         return Some(Stopped::Fenced(Error::new(
             ErrorKind::Fenced { epoch: session.epoch },

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use agent_core::setters;
 use agent_core::store::PAGE_MAX;
 
 /// Maximum time between two rounds.
@@ -52,20 +53,14 @@ impl SchedulerConfig {
         Self::default()
     }
 
-    /// Sets the time between two rounds, 1 ms to 24 hours; the default is 5 seconds.
-    #[must_use]
-    #[doc(alias = "every")]
-    pub const fn with_interval(mut self, time: Duration) -> Self {
-        self.interval = time;
-        self
-    }
+    setters! {
+        /// Sets the time between two rounds, 1 ms to 24 hours; the default is 5 seconds.
+        #[doc(alias = "every")]
+        pub const fn with_interval(time: Duration) => interval = time;
 
-    /// Sets the maximum number of sessions that run at once, at least one; the default is 8.
-    #[must_use]
-    #[doc(alias = "parallel")]
-    pub fn with_max_runs(mut self, runs: usize) -> Self {
-        self.max_runs = runs.clamp(1, Semaphore::MAX_PERMITS);
-        self
+        /// Sets the maximum number of sessions that run at once, at least one; the default is 8.
+        #[doc(alias = "parallel")]
+        pub fn with_max_runs(runs: usize) => max_runs = runs.clamp(1, Semaphore::MAX_PERMITS);
     }
 
     /// Sets the maximum number of sessions of one tenant that run at once, at least one; the default is half of

@@ -538,7 +538,7 @@ async fn holder(runtime: &AgentRuntime, id: SessionId) -> Result<Option<(Lease, 
     let Some(lease) = now.lease.clone().filter(|_| now.status.state == SessionState::Running) else {
         return Ok(None);
     };
-    let lease_status = sessions.lease_status(id, lease.epoch).await?;
+    let lease_status = sessions.leases().status(id, lease.epoch).await?;
     Ok(Some((lease, now.head, lease_status)))
 }
 
@@ -549,7 +549,7 @@ async fn run_one(runtime: &AgentRuntime, id: SessionId, gone: Option<Epoch>) -> 
         if deliver(runtime, &handle.record()).await? {
             return Ok::<_, Error>(Done::Reported);
         }
-        match handle.run_unattended(gone).await? {
+        match handle.run_due(gone, true).await? {
             Some(run) => match run.finish().await {
                 Ok(_) | Err(RunError::Failed(_)) => Ok(Done::Ran),
                 Err(error) => Err(error.into()),

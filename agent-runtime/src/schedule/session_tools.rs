@@ -16,7 +16,8 @@ use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::model::{Actor, Patch, Timer, Title};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
+use agent_core::setters;
 use agent_core::{
     CommitId, Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp,
 };
@@ -85,18 +86,12 @@ impl SessionTools {
         Self::default()
     }
 
-    /// Sets the minimum time between a call and its timer; the default is 1 minute.
-    #[must_use]
-    pub const fn with_shortest_pause(mut self, time: Duration) -> Self {
-        self.shortest_pause = time;
-        self
-    }
+    setters! {
+        /// Sets the minimum time between a call and its timer; the default is 1 minute.
+        pub const fn with_shortest_pause(time: Duration) => shortest_pause = time;
 
-    /// Sets the maximum depth of started sessions; the default is 3, and 0 forbids them.
-    #[must_use]
-    pub const fn with_max_depth(mut self, depth: u32) -> Self {
-        self.max_depth = depth;
-        self
+        /// Sets the maximum depth of started sessions; the default is 3, and 0 forbids them.
+        pub const fn with_max_depth(depth: u32) => max_depth = depth;
     }
 
     async fn schedule_timer(&self, call: &Call, asked: ScheduleWake) -> Result<RawJson> {
@@ -246,7 +241,7 @@ fn asked<T: DeserializeOwned>(tool: &str, input: &RawJson) -> Result<T> {
 
 /// Call that is being made, with its context.
 struct Call {
-    session: Arc<Session>,
+    session: Arc<SessionRecord>,
     /// Sequence number of the event that holds the call.
     made: Seq,
     /// Epoch of the lease of the run that makes the call.

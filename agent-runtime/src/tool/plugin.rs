@@ -10,7 +10,8 @@ use crate::tool::session_context::{SessionContext, is_mounted, mounted_secret};
 use agent_core::clock::Effects;
 use agent_core::json::RawJson;
 use agent_core::model::{Access, CallId};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
+use agent_core::setters;
 use agent_core::{Error, ErrorKind, Result, RunId, SessionId, Storage, WorkspaceId};
 use agent_workspace::secrets::Secrets;
 use agent_workspace::secrets::{Secret, SecretName};
@@ -26,7 +27,7 @@ use async_trait::async_trait;
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 /// use agent_core::json::RawJson;
-/// use agent_core::session::Session;
+/// use agent_core::session::SessionRecord;
 /// use agent_core::{Error, MemoryStore, Result, async_trait};
 /// use agent_runtime::{AgentBuilder, Plugin, RunReport, ScriptedProvider, ToolContext, ToolSpec, Turn};
 ///
@@ -51,7 +52,7 @@ use async_trait::async_trait;
 ///         }
 ///     }
 ///
-///     async fn after_run(&self, _session: &Session, _report: &RunReport) -> Result<()> {
+///     async fn after_run(&self, _session: &SessionRecord, _report: &RunReport) -> Result<()> {
 ///         self.0.fetch_add(1, Ordering::Relaxed);
 ///         Ok(())
 ///     }
@@ -173,7 +174,7 @@ pub trait Plugin: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// Any error; it is logged.
-    async fn before_run(&self, session: &Session) -> Result<()> {
+    async fn before_run(&self, session: &SessionRecord) -> Result<()> {
         let _ = session;
         Ok(())
     }
@@ -183,7 +184,7 @@ pub trait Plugin: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// Any error; it is logged.
-    async fn after_run(&self, session: &Session, report: &RunReport) -> Result<()> {
+    async fn after_run(&self, session: &SessionRecord, report: &RunReport) -> Result<()> {
         let _ = (session, report);
         Ok(())
     }
@@ -229,11 +230,11 @@ impl<P: Plugin + ?Sized> Plugin for Arc<P> {
         (**self).call_for_output(tool, input, context).await
     }
 
-    async fn before_run(&self, session: &Session) -> Result<()> {
+    async fn before_run(&self, session: &SessionRecord) -> Result<()> {
         (**self).before_run(session).await
     }
 
-    async fn after_run(&self, session: &Session, report: &RunReport) -> Result<()> {
+    async fn after_run(&self, session: &SessionRecord, report: &RunReport) -> Result<()> {
         (**self).after_run(session, report).await
     }
 
@@ -258,9 +259,9 @@ impl<P: Plugin + ?Sized> Plugin for Arc<P> {
 /// # let chat = agent.conversation("support/4711").await?;
 /// let name: SecretName = "github".parse()?;
 /// let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
-/// let (effects, storage) = (agent.effects().clone(), agent.storage().clone());
-/// let (run, call) = (effects.new_run_id(), "call-1".parse()?);
-/// let context = ToolContext::new(&chat.record(), run, call, storage, effects).with_secrets(secrets);
+/// let storage = agent.storage().clone();
+/// let (run, call) = (agent.effects().new_run_id(), "call-1".parse()?);
+/// let context = ToolContext::new(&chat.record(), run, call, storage).with_secrets(secrets);
 ///
 /// // A tool has only what its session mounts.
 /// assert!(context.secret(&name).await.is_err());
@@ -281,7 +282,6 @@ pub struct ToolContext {
     /// Id of the call. Every retry of the call has the same id, so a tool can detect it.
     pub call: CallId,
     storage: Storage,
-    effects: Effects,
     secrets: Option<Secrets>,
     /// Number of bytes of an output that is shown whole.
     output_bytes: usize,
@@ -289,36 +289,24 @@ pub struct ToolContext {
 
 impl ToolContext {
     /// Creates the context of a call that `run` makes in `session`, without secrets.
-    pub const fn new(
-        session: &Session,
-        run: RunId,
-        call: CallId,
-        storage: Storage,
-        effects: Effects,
-    ) -> Self {
+    pub const fn new(session: &SessionRecord, run: RunId, call: CallId, storage: Storage) -> Self {
         Self {
             session: session.id,
             workspace: session.workspace,
             run,
             call,
             storage,
-            effects,
             secrets: None,
             output_bytes: usize::MAX,
         }
     }
 
-    /// Sets the source of the values of secrets; the default is none.
-    #[must_use]
-    pub fn with_secrets(mut self, secrets: Secrets) -> Self {
-        self.secrets = Some(secrets);
-        self
-    }
+    setters! {
+        /// Sets the source of the values of secrets; the default is none.
+        pub fn with_secrets(secrets: impl Into<Option<Secrets>>) => secrets = secrets.into();
 
-    /// Sets the number of bytes of an output that is shown whole.
-    pub(crate) const fn with_output_bytes(mut self, bytes: usize) -> Self {
-        self.output_bytes = bytes;
-        self
+        /// Sets the number of bytes of an output that is shown whole.
+        pub(crate) const fn with_output_bytes(bytes: usize) => output_bytes = bytes;
     }
 
     /// Returns the number of bytes of an output that is shown whole.
@@ -333,7 +321,7 @@ impl ToolContext {
 
     /// Returns the source of time, ids and randomness.
     pub const fn effects(&self) -> &Effects {
-        &self.effects
+        self.storage.effects()
     }
 
     /// Returns whether the session now has `resource` [mounted](agent_workspace::mounts::effective_mounts) with at least this access. Reads up
@@ -350,10 +338,10 @@ impl ToolContext {
     /// # use agent_runtime::{AgentBuilder, EchoProvider, ToolContext};
     /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
     /// # let chat = agent.conversation("support/4711").await?;
-    /// # let (effects, storage) = (agent.effects().clone(), agent.storage().clone());
+    /// # let storage = agent.storage().clone();
     /// # let secrets = Secrets::new(BTreeMap::from([("github".parse()?, Secret::new("ghp_0123456789")?)]));
-    /// # let (run, call) = (effects.new_run_id(), "call-1".parse()?);
-    /// # let context = ToolContext::new(&chat.record(), run, call, storage, effects).with_secrets(secrets);
+    /// # let (run, call) = (agent.effects().new_run_id(), "call-1".parse()?);
+    /// # let context = ToolContext::new(&chat.record(), run, call, storage).with_secrets(secrets);
     /// assert!(!context.is_mounted("kb:handbook", Access::Read).await);
     /// chat.update(Patch::new().mount("kb:handbook", Access::Read)).await?;
     /// assert!(context.is_mounted("kb:handbook", Access::Read).await);
@@ -378,10 +366,10 @@ impl ToolContext {
     /// # use agent_runtime::{AgentBuilder, EchoProvider, ToolContext};
     /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
     /// # let chat = agent.conversation("support/4711").await?;
-    /// # let (effects, storage) = (agent.effects().clone(), agent.storage().clone());
+    /// # let storage = agent.storage().clone();
     /// # let secrets = Secrets::new(BTreeMap::from([("github".parse()?, Secret::new("ghp_0123456789")?)]));
-    /// # let (run, call) = (effects.new_run_id(), "call-1".parse()?);
-    /// # let context = ToolContext::new(&chat.record(), run, call, storage, effects).with_secrets(secrets);
+    /// # let (run, call) = (agent.effects().new_run_id(), "call-1".parse()?);
+    /// # let context = ToolContext::new(&chat.record(), run, call, storage).with_secrets(secrets);
     /// use agent_core::ErrorKind;
     ///
     /// let name: SecretName = "github".parse()?;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use agent_core::event::EventPayload;
 use agent_core::json::RawJson;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{ReadBlob, ReadEvents};
 use agent_core::{BlobName, Error, ErrorKind, Result, Seq, SessionStore, SessionStoreExt};
 use async_trait::async_trait;
@@ -106,7 +106,7 @@ impl Plugin for ReadOutput {
 /// Reads a range of a tool's output. Returns it and the size of the output.
 async fn output(
     sessions: &dyn SessionStore,
-    session: &Session,
+    session: &SessionRecord,
     name: &str,
     range: Range<u64>,
 ) -> Result<(Bytes, u64)> {
@@ -136,7 +136,7 @@ async fn output(
 /// Reads a range of the text of a person's message. Returns it and the size of the text.
 async fn message(
     sessions: &dyn SessionStore,
-    session: &Session,
+    session: &SessionRecord,
     number: &str,
     range: Range<u64>,
 ) -> Result<(Bytes, u64)> {

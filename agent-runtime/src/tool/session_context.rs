@@ -6,7 +6,8 @@ use tracing::warn;
 
 use agent_core::clock::Effects;
 use agent_core::model::Access;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
+use agent_core::setters;
 use agent_core::{Error, ErrorKind, Result, RunId, SessionId, SessionStore, Storage, WorkspaceId};
 use agent_workspace::mounts::effective_mounts;
 use agent_workspace::secrets::{Secret, SecretName, Secrets};
@@ -24,8 +25,7 @@ use agent_workspace::secrets::{Secret, SecretName, Secrets};
 /// # let chat = agent.conversation("support/4711").await?;
 /// use agent_runtime::{Plugin, SessionContext, SessionTools};
 ///
-/// let (effects, storage) = (agent.effects(), agent.storage());
-/// let context = SessionContext::new(chat.record(), effects.new_run_id(), storage.clone(), effects.clone());
+/// let context = SessionContext::new(chat.record(), agent.effects().new_run_id(), agent.storage().clone());
 /// assert!(SessionTools::new().session_tools(context).await?.is_empty());
 /// # Ok(()) }
 /// ```
@@ -33,11 +33,10 @@ use agent_workspace::secrets::{Secret, SecretName, Secrets};
 #[non_exhaustive]
 pub struct SessionContext {
     /// Session, as the run last read it.
-    pub session: Arc<Session>,
+    pub session: Arc<SessionRecord>,
     /// Id of the run.
     pub run: RunId,
     storage: Storage,
-    effects: Effects,
     secrets: Option<Secrets>,
     /// Configuration of the workspace, if it was read already.
     config: Option<Option<Arc<str>>>,
@@ -45,21 +44,16 @@ pub struct SessionContext {
 
 impl SessionContext {
     /// Creates the context of a run in a session, without secrets.
-    pub const fn new(session: Arc<Session>, run: RunId, storage: Storage, effects: Effects) -> Self {
-        Self { session, run, storage, effects, secrets: None, config: None }
+    pub const fn new(session: Arc<SessionRecord>, run: RunId, storage: Storage) -> Self {
+        Self { session, run, storage, secrets: None, config: None }
     }
 
-    /// Sets what was read of the workspace's configuration.
-    pub(crate) fn with_config(mut self, config: Option<Option<Arc<str>>>) -> Self {
-        self.config = config;
-        self
-    }
+    setters! {
+        /// Sets what was read of the workspace's configuration.
+        pub(crate) fn with_config(config: Option<Option<Arc<str>>>) => config = config;
 
-    /// Sets the source of the values of secrets; the default is none.
-    #[must_use]
-    pub fn with_secrets(mut self, secrets: Secrets) -> Self {
-        self.secrets = Some(secrets);
-        self
+        /// Sets the source of the values of secrets; the default is none.
+        pub fn with_secrets(secrets: impl Into<Option<Secrets>>) => secrets = secrets.into();
     }
 
     /// Returns the stores of the session's tenant.
@@ -69,7 +63,7 @@ impl SessionContext {
 
     /// Returns the source of time, ids and randomness.
     pub const fn effects(&self) -> &Effects {
-        &self.effects
+        self.storage.effects()
     }
 
     /// Returns the own configuration of the session's workspace; `None` if it has none, or if the workspace was never

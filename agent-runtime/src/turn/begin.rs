@@ -15,7 +15,7 @@ use crate::turn::takeover::dead_holder;
 use agent_core::commit::{Commit, Committed, LeaseRequest, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{ActionId, Lease};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::SessionState;
 use agent_core::{Epoch, Error, ErrorKind, Result, RunId, Seq, SessionStoreExt, WriteOutcome};
 
@@ -40,9 +40,9 @@ pub(crate) struct Cause {
 }
 
 /// Stores the inputs, if there are any, and starts a run if one may start.
-pub(crate) async fn begin(handle: &SessionRef, cause: Cause) -> Result<Begun> {
+pub(crate) async fn begin(handle: SessionRef, cause: Cause) -> Result<Begun> {
     let slot = RunPermit::admit(&handle.runtime().shared)?;
-    let mut beginning = Beginning::new(handle, cause).await?;
+    let mut beginning = Beginning::new(&handle, cause).await?;
     match beginning.carry_out(slot).await {
         // A stored input must not be reported as failed, because the caller would send it again.
         Err(error) if beginning.seq > Seq::ZERO => {
@@ -57,17 +57,11 @@ pub(crate) async fn begin(handle: &SessionRef, cause: Cause) -> Result<Begun> {
 struct Beginning<'a> {
     handle: &'a SessionRef,
     /// Record on which the next attempt is based.
-    now: Arc<Session>,
-    /// Session that is not created yet.
-    create: Option<NewSession>,
-    /// Inputs that are not stored yet.
-    inputs: Arc<[Input]>,
-    answer: Option<NewEvent>,
+    now: Arc<SessionRecord>,
+    /// What is not done yet of the cause: each part is taken when it is stored, or when it is known to be in vain.
+    cause: Cause,
     /// Sequence number of the last stored input or answer.
     seq: Seq,
-    expired: Option<Epoch>,
-    overdue: Option<ActionId>,
-    unattended: bool,
     /// True if a suspended session is to be resumed.
     resume: bool,
     /// True if the record possibly has room for the provider and model references.
@@ -98,35 +92,21 @@ enum Next {
 }
 
 impl<'a> Beginning<'a> {
-    async fn new(handle: &'a SessionRef, cause: Cause) -> Result<Self> {
-        let Cause { create, inputs, answer, mut expired, overdue, unattended } = cause;
+    async fn new(handle: &'a SessionRef, mut cause: Cause) -> Result<Self> {
         let mut now = handle.record();
         // A running session waits for no answer; the commit refuses one.
-        if now.status.state == SessionState::Running && expired.is_none() && answer.is_none() {
+        if now.status.state == SessionState::Running && cause.expired.is_none() && cause.answer.is_none() {
             now = handle.refresh().await?;
-            expired = dead_holder(handle, &now).await;
+            cause.expired = dead_holder(handle, &now).await;
         }
-        let resume = handle.runtime().shared.config.resume_on_prompt && !inputs.is_empty();
-        Ok(Self {
-            handle,
-            now,
-            create,
-            inputs,
-            answer,
-            seq: Seq::ZERO,
-            expired,
-            overdue,
-            unattended,
-            resume,
-            has_room: true,
-            theirs: None,
-        })
+        let resume = handle.runtime().shared.config.resume_on_prompt && !cause.inputs.is_empty();
+        Ok(Self { handle, now, cause, seq: Seq::ZERO, resume, has_room: true, theirs: None })
     }
 
     async fn carry_out(&mut self, slot: RunPermit) -> Result<Begun> {
         let runtime = self.handle.runtime();
         for attempt in 1.. {
-            let run = runtime.shared.effects.new_run_id();
+            let run = runtime.effects().new_run_id();
             let (commit, extras) = self.seal(run).await?;
             // Until the run is registered, or has not begun.
             let _beginning = runtime.shared.runs.active.begin(run);
@@ -153,19 +133,19 @@ impl<'a> Beginning<'a> {
     async fn seal(&mut self, run: RunId) -> Result<(Commit, Extras)> {
         let runtime = self.handle.runtime();
         let (shared, now) = (&runtime.shared, self.now.clone());
-        let mut commit = match &self.create {
-            Some(new) => Commit::create(&shared.effects, new.clone()),
-            None => Commit::seal(&shared.effects, self.handle.id(), now.head),
+        let mut commit = match &self.cause.create {
+            Some(new) => Commit::create(runtime.effects(), new.clone()),
+            None => runtime.storage.sessions.seal(now.id, now.head),
         };
-        if let Some(epoch) = self.expired {
-            commit = commit.with_trigger(if self.unattended {
-                let ready_at = shared.config.retry.ready_at(shared.effects.now(), now.attempts, None);
+        if let Some(epoch) = self.cause.expired {
+            commit = commit.with_trigger(if self.cause.unattended {
+                let ready_at = shared.config.retry.ready_at(runtime.effects().now(), now.attempts, None);
                 Trigger::run_lost(epoch, ready_at, shared.config.retry.limit)
             } else {
                 Trigger::LeaseExpired(epoch)
             });
         }
-        if let Some(action) = self.overdue.clone() {
+        if let Some(action) = self.cause.overdue.clone() {
             commit = commit.with_trigger(Trigger::ActionTimeout(action));
         }
         let says = self.opening().await?;
@@ -174,8 +154,8 @@ impl<'a> Beginning<'a> {
             says: !says.is_empty(),
             freezes: !says.is_empty() && freezes(&shared.config, &now),
         };
-        let said = self.inputs.iter().cloned().map(|input| NewEvent::from(runtime.fit_input(input)));
-        commit = commit.with_events(says).with_events(said).with_events(self.answer.clone());
+        let said = self.cause.inputs.iter().cloned().map(|input| NewEvent::from(runtime.fit_input(input)));
+        commit = commit.with_events(says).with_events(said).with_events(self.cause.answer.clone());
         if extras.resumes {
             commit = commit.with_trigger(Trigger::Resume);
         }
@@ -187,9 +167,9 @@ impl<'a> Beginning<'a> {
     /// Returns the first events of the run, if a run is likely to begin.
     async fn opening(&mut self) -> Result<Vec<NewEvent>> {
         let likely = match self.now.status.state {
-            SessionState::Running => self.expired.is_some(),
+            SessionState::Running => self.cause.expired.is_some(),
             SessionState::Queued => true,
-            _ => !self.inputs.is_empty() || self.answer.is_some() || self.overdue.is_some(),
+            _ => !self.cause.inputs.is_empty() || self.cause.answer.is_some() || self.cause.overdue.is_some(),
         };
         if !likely {
             return Ok(Vec::new());
@@ -214,17 +194,17 @@ impl<'a> Beginning<'a> {
         let may_try = attempt < ATTEMPTS;
         match error.kind() {
             // Another caller created the session first.
-            Conflict { .. } if self.create.is_some() => return Err(error),
+            Conflict { .. } if self.cause.create.is_some() => return Err(error),
             // Another process took over first, or the holder is alive.
-            Conflict { .. } | InvalidTransition { .. } if self.expired.is_some() && may_try => {
+            Conflict { .. } | InvalidTransition { .. } if self.cause.expired.is_some() && may_try => {
                 self.now = self.handle.refresh().await?;
-                self.expired = dead_holder(self.handle, &self.now).await;
+                self.cause.expired = dead_holder(self.handle, &self.now).await;
                 return Ok(Next::Again);
             }
             // Another caller resumed the session first.
             InvalidTransition { .. } if extras.resumes => self.resume = may_try,
             // The answer came first.
-            InvalidInput | InvalidTransition { .. } if self.overdue.take().is_some() => {}
+            InvalidInput | InvalidTransition { .. } if self.cause.overdue.take().is_some() => {}
             // Another host stored the configuration first.
             Conflict { .. } if extras.freezes && may_try => {}
             // A full record must not prevent the input from being stored.
@@ -239,8 +219,8 @@ impl<'a> Beginning<'a> {
     }
 
     /// Checks, if the commit created the session, that its workspace is still in use.
-    async fn created(&mut self, session: &Session) -> Result<()> {
-        if self.create.take().is_none() {
+    async fn created(&mut self, session: &SessionRecord) -> Result<()> {
+        if self.cause.create.take().is_none() {
             return Ok(());
         }
         match self.handle.runtime().workspaces.confirm_created(session).await {
@@ -256,29 +236,29 @@ impl<'a> Beginning<'a> {
     /// Returns the next step after a commit that is stored.
     async fn stored(&mut self, committed: Committed, run: RunId, attempt: usize) -> Next {
         self.handle.cache_record(&committed.session);
-        let said = !self.inputs.is_empty() || self.answer.is_some();
+        let said = !self.cause.inputs.is_empty() || self.cause.answer.is_some();
         if said {
             self.seq = committed.last;
-            (self.inputs, self.answer) = (Arc::default(), None);
+            (self.cause.inputs, self.cause.answer) = (Arc::default(), None);
         }
         let own = |lease: &&Lease| lease.run == run;
         let epoch = committed.epoch.or_else(|| committed.session.lease.as_ref().filter(own).map(|l| l.epoch));
         if let Some(epoch) = epoch {
             return Next::Start(epoch, Box::new(committed));
         }
-        self.overdue = None;
+        self.cause.overdue = None;
         self.now = self.handle.record();
         // This commit may be the first to see that the session is suspended.
         if self.resume && self.now.status.state == SessionState::Suspended && attempt < ATTEMPTS {
             return Next::Again;
         }
         // This commit may be the first to see a holder; a dead one allows another attempt.
-        self.expired = dead_holder(self.handle, &self.now).await;
-        if self.expired.is_some() && attempt < ATTEMPTS { Next::Again } else { Next::Wait }
+        self.cause.expired = dead_holder(self.handle, &self.now).await;
+        if self.cause.expired.is_some() && attempt < ATTEMPTS { Next::Again } else { Next::Wait }
     }
 
     fn start(&mut self, slot: RunPermit, run: RunId, epoch: Epoch, committed: Committed) -> Run {
-        if self.expired.is_some() {
+        if self.cause.expired.is_some() {
             info!(session = %self.handle.id(), %epoch, "took over from a holder that was dead or expired");
         }
         let (sender, updates) = UpdateSender::new();
@@ -287,7 +267,7 @@ impl<'a> Beginning<'a> {
         let at = (&runtime.lines, handle.id());
         let registration = runtime.shared.runs.active.register(at, (run, epoch), &sender, cancel.clone());
         let mut driver = Driver::new(handle, run, epoch, committed.session, sender, cancel.subscribe());
-        (driver.unattended, driver.theirs) = (self.unattended, self.theirs.take());
+        (driver.unattended, driver.theirs) = (self.cause.unattended, self.theirs.take());
         tokio::spawn(driver.run(slot, registration));
         Run::started(self.handle.id(), run, updates, cancel)
     }

@@ -22,7 +22,7 @@ use agent_core::event::{
 };
 use agent_core::json::RawJson;
 use agent_core::model::{ActionId, ActionKind, OpenCall, PendingAction, ToolPayloads};
-use agent_core::session::{OPEN_CALLS_MAX, Session};
+use agent_core::session::{OPEN_CALLS_MAX, SessionRecord};
 use agent_core::store::ReadEvents;
 use agent_core::text::{check_text, marked_name};
 use agent_core::{Error, Result, Seq, SessionStore, SessionStoreExt};
@@ -244,12 +244,10 @@ impl Driver {
         } else {
             let session = &self.session;
             let runtime = self.handle.runtime();
-            let (storage, effects) = (runtime.storage.clone(), shared.effects.clone());
-            let mut for_whom = ToolContext::new(session, self.run, call.call.clone(), storage, effects)
+            let storage = runtime.storage.clone();
+            let for_whom = ToolContext::new(session, self.run, call.call.clone(), storage)
+                .with_secrets(runtime.secrets.clone())
                 .with_output_bytes(self.preview_bytes());
-            if let Some(secrets) = &runtime.secrets {
-                for_whom = for_whom.with_secrets(secrets.clone());
-            }
             let (policies, time) = (&self.settings.tool_policies, self.settings.limits.tool_timeout);
             let work = self.tools.call(call, for_whom, policies, time);
             let work = telemetry::execute_tool(session.id, call, self.tools.has(&call.name), work);
@@ -433,7 +431,7 @@ fn denied(call: &ToolUse, why: &str) -> ToolResult {
 /// Returns the call that an event of a session's history holds.
 pub(crate) async fn call_at(
     sessions: &dyn SessionStore,
-    session: &Session,
+    session: &SessionRecord,
     seq: Seq,
 ) -> Result<Option<ToolUse>> {
     let before = Seq::new(seq.get().saturating_sub(1));

@@ -8,8 +8,8 @@ use crate::agent::runtime::AgentRuntime;
 use crate::run::claim::said;
 use agent_core::commit::{Commit, Committed};
 use agent_core::event::{ChildCreated, EventPayload, EventType, NewEvent};
-use agent_core::session::Session;
-use agent_core::store::{ReadEvents, note_report, report_to_parent};
+use agent_core::session::SessionRecord;
+use agent_core::store::ReadEvents;
 use agent_core::{ErrorKind, Result, SessionStore, SessionStoreExt};
 
 /// Creates a child session, then records it in the parent's log with the commit `tell`. If the child already exists,
@@ -18,7 +18,7 @@ pub(crate) async fn start(
     sessions: &dyn SessionStore,
     create: Commit,
     tell: Commit,
-) -> Result<(Arc<Session>, Committed)> {
+) -> Result<(Arc<SessionRecord>, Committed)> {
     let (id, parent) = (create.session, tell.session);
     let child = match sessions.commit_with_retry(create).await {
         Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
@@ -37,20 +37,20 @@ pub(crate) async fn start(
 
 /// Reports a child that has finished to its parent, unless it was reported already. Returns whether this call reported
 /// it.
-pub(crate) async fn deliver(runtime: &AgentRuntime, child: &Session) -> Result<bool> {
+pub(crate) async fn deliver(runtime: &AgentRuntime, child: &SessionRecord) -> Result<bool> {
     let Some(told) = child.to_report() else { return Ok(false) };
-    let (sessions, effects) = (&*runtime.storage.sessions, runtime.effects());
+    let sessions = &runtime.storage.sessions;
     let texts = [EventType::AGENT_MESSAGE, EventType::AGENT_PART];
     let read = ReadEvents::last(100).with_after(child.visible_from).with_types(texts);
     let events = sessions.history_of(child, read).await?.events;
     let last = events.last().map(|event| event.commit);
     let answer = events.iter().filter(|event| Some(event.commit) == last).map(said);
     let result = Some(answer.collect::<Result<String>>()?).filter(|text| !text.is_empty());
-    match report_to_parent(sessions, effects, child, result, true).await {
+    match sessions.report_to_parent(child, result, true).await {
         Ok(_) => Ok(true),
         Err(error) if matches!(error.kind(), ErrorKind::Deleted | ErrorKind::NotFound) => {
             debug!(session = %child.id, %error, "the child has no parent to report to");
-            note_report(sessions, effects, child, told).await?;
+            sessions.note_report(child, told).await?;
             Ok(true)
         }
         Err(error) => Err(error),
@@ -58,7 +58,7 @@ pub(crate) async fn deliver(runtime: &AgentRuntime, child: &Session) -> Result<b
 }
 
 /// Calls [`deliver`] right after a run. Errors are only logged; the scheduler delivers the report later.
-pub(crate) async fn deliver_now(runtime: &AgentRuntime, child: &Session) {
+pub(crate) async fn deliver_now(runtime: &AgentRuntime, child: &SessionRecord) {
     if let Err(error) = deliver(runtime, child).await {
         warn!(session = %child.id, %error, "the child could not be reported to its parent yet");
     }

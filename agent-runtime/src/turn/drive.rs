@@ -55,7 +55,7 @@ impl Driver {
     pub(crate) async fn run(mut self, slot: RunPermit, registration: Registration) {
         let agent = self.handle.runtime().config().agent_name.as_deref();
         let span = telemetry::run_span(agent, self.session.id, self.run, self.epoch);
-        let sessions = self.handle.runtime().storage.sessions.clone();
+        let sessions = self.handle.runtime().storage.sessions.store().clone();
         let ttl = self.handle.runtime().lease_ttl();
         let heart = HeartbeatTask::beat(sessions, self.session.id, self.epoch, ttl);
         let end = isolated(|| Box::pin(telemetry::invoke_agent(span, self.drive()))).await;
@@ -197,13 +197,11 @@ impl Driver {
         let limit = self.settings.limits.tool_timeout;
         let mut found = Vec::new();
         for (name, plugin) in &runtime.shared.plugins {
-            let (session, run, effects) = (self.session.clone(), self.run, runtime.effects().clone());
+            let (session, run) = (self.session.clone(), self.run);
             let config = self.theirs.as_ref().and_then(|theirs| theirs.config.clone());
-            let mut context =
-                SessionContext::new(session, run, runtime.storage.clone(), effects).with_config(config);
-            if let Some(secrets) = &runtime.secrets {
-                context = context.with_secrets(secrets.clone());
-            }
+            let context = SessionContext::new(session, run, runtime.storage.clone())
+                .with_config(config)
+                .with_secrets(runtime.secrets.clone());
             let work = timeout(limit, isolated(|| plugin.session_tools(context)));
             tokio::select! {
                 biased;

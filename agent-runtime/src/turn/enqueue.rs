@@ -12,9 +12,8 @@ use crate::run::handle::{Begun, Input};
 use crate::run::queue::{Told, Waiting};
 use crate::turn::begin::{Cause, begin};
 use crate::turn::session_ref::SessionRef;
-use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
-use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, WriteOutcome};
+use agent_core::{Error, ErrorKind, Result, Seq, SessionId, WriteOutcome};
 
 /// Maximum time that an input waits in a queue that makes no progress before it is stored alone. Longer than a store
 /// keeps a caller waiting by default.
@@ -32,9 +31,15 @@ pub(crate) async fn apart(
     begun.unwrap_or_else(|failed| Err(cut_off(id).with_source(failed)))
 }
 
+/// Begins a run in a task of its own, like [`apart`].
+pub(crate) async fn begin_apart(handle: &SessionRef, cause: Cause) -> Result<Begun> {
+    apart(handle.id(), begin(handle.clone(), cause)).await
+}
+
 /// Stores an input, together with others that wait for the session. With `starts`, a run is started if one may start:
 /// one caller receives it, and it answers all of the inputs.
-pub(crate) async fn say(handle: &SessionRef, input: Input, starts: bool) -> Result<Begun> {
+pub(crate) async fn say(handle: SessionRef, input: Input, starts: bool) -> Result<Begun> {
+    let handle = &handle;
     let line = handle.line();
     if line.is_stuck() {
         return store_together(handle, [input].into(), starts).await;
@@ -128,14 +133,10 @@ fn not_tried(error: &Error) -> Error {
 
 async fn store_together(handle: &SessionRef, inputs: Arc<[Input]>, starts: bool) -> Result<Begun> {
     if starts {
-        return begin(handle, Cause { inputs, ..Cause::default() }).await;
+        return begin(handle.clone(), Cause { inputs, ..Cause::default() }).await;
     }
-    let runtime = handle.runtime();
-    let commit = Commit::seal(&runtime.shared.effects, handle.id(), handle.record().head);
-    let commit =
-        commit.with_events(inputs.iter().cloned().map(|input| NewEvent::from(runtime.fit_input(input))));
-    let committed = runtime.storage.sessions.commit_new_with_retry(commit).await?;
-    handle.cache_record(&committed.session);
+    let events = inputs.iter().cloned().map(|input| NewEvent::from(handle.runtime().fit_input(input)));
+    let committed = handle.commit(handle.seal().with_events(events)).await?;
     Ok(Begun { run: None, seq: committed.last })
 }
 

@@ -10,12 +10,11 @@ use crate::config::{Config, Limits, ToolPolicy};
 use crate::model::options::{Effort, ToolChoice};
 use crate::model::provider::LlmProvider;
 use crate::turn::session_ref::SessionRef;
-use agent_core::commit::Commit;
 use agent_core::event::{DocumentWritten, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::model::{Actor, Attributes, Patch};
-use agent_core::session::Session;
-use agent_core::{Error, ErrorKind, Result, SessionStoreExt};
+use agent_core::session::SessionRecord;
+use agent_core::{Error, ErrorKind, Result};
 use agent_workspace::documents::{Documents, Migrations};
 
 /// Name of the document in which a session keeps the configuration with which it was created.
@@ -60,12 +59,12 @@ pub(super) struct Theirs {
 }
 
 /// Returns whether the workspace must be read for the provider of a session.
-pub(super) fn asks_workspace(now: &Session) -> bool {
+pub(super) fn asks_workspace(now: &SessionRecord) -> bool {
     now.attributes.chosen_provider().is_none() && now.document(DOCUMENT).is_none()
 }
 
 /// Returns what a run needs of the session's workspace.
-pub(super) async fn theirs(runtime: &AgentRuntime, now: &Session) -> Result<Theirs> {
+pub(super) async fn theirs(runtime: &AgentRuntime, now: &SessionRecord) -> Result<Theirs> {
     let workspaces = &runtime.storage.workspaces;
     let with_config = runtime.shared.reads_workspace_config;
     let read = if with_config {
@@ -87,7 +86,7 @@ pub(super) async fn theirs(runtime: &AgentRuntime, now: &Session) -> Result<Thei
 }
 
 /// Returns the provider of a session that keeps no configuration of its own.
-fn choice<'a>(shared: &'a Shared, now: &'a Session, theirs: Option<&'a str>) -> (&'a str, ChosenBy) {
+fn choice<'a>(shared: &'a Shared, now: &'a SessionRecord, theirs: Option<&'a str>) -> (&'a str, ChosenBy) {
     match (now.attributes.chosen_provider(), theirs) {
         (Some(own), _) => (own, ChosenBy::Session),
         (None, Some(theirs)) => (theirs, ChosenBy::Workspace),
@@ -113,7 +112,7 @@ impl Settings {
     }
 
     /// Returns the settings of a runtime, with the provider that the session or its workspace chooses.
-    fn chosen(shared: &Shared, session: &Session, theirs: Option<&str>) -> Self {
+    fn chosen(shared: &Shared, session: &SessionRecord, theirs: Option<&str>) -> Self {
         let (provider, chosen_by) = choice(shared, session, theirs);
         Self { provider: provider.to_owned(), chosen_by, ..Self::of(shared) }
     }
@@ -122,7 +121,7 @@ impl Settings {
     /// that the workspace chooses.
     pub(super) async fn for_session(
         runtime: &AgentRuntime,
-        session: &Session,
+        session: &SessionRecord,
         theirs: Option<&str>,
     ) -> Result<Self> {
         if let Some(mut kept) = Self::kept(runtime, session).await? {
@@ -135,12 +134,11 @@ impl Settings {
     }
 
     /// Returns the settings that a session keeps, if it keeps any.
-    async fn kept(runtime: &AgentRuntime, session: &Session) -> Result<Option<Self>> {
+    async fn kept(runtime: &AgentRuntime, session: &SessionRecord) -> Result<Option<Self>> {
         if session.document(DOCUMENT).is_none() {
             return Ok(None);
         }
-        let documents =
-            Documents::new(runtime.storage.sessions.clone(), runtime.effects().clone(), session.id);
+        let documents = Documents::new(runtime.storage.sessions.clone(), session.id);
         let Some(kept) = documents.get(DOCUMENT).await? else { return Ok(None) };
         let text = Migrations::new().read(DOCUMENT, kept.format, &kept.text)?;
         serde_json::from_str(&text).map(Some).map_err(|fault| {
@@ -155,7 +153,7 @@ impl Settings {
     pub(super) fn provider<'a>(
         &self,
         shared: &'a Shared,
-        session: &Session,
+        session: &SessionRecord,
     ) -> Result<&'a Arc<dyn LlmProvider>> {
         shared.named(&self.provider).ok_or_else(|| {
             let names: Vec<_> = shared.names.iter().map(|(name, _)| &**name).collect();
@@ -180,7 +178,7 @@ impl Settings {
 
 /// Returns the first events of a run that begins, or of a session that is created. They record the provider and model,
 /// the payloads that are kept, and the kept configuration, unless these are recorded already.
-pub(super) fn opening(shared: &Shared, now: &Session, theirs: Option<&str>) -> Result<Vec<NewEvent>> {
+pub(super) fn opening(shared: &Shared, now: &SessionRecord, theirs: Option<&str>) -> Result<Vec<NewEvent>> {
     if now.document(DOCUMENT).is_some() {
         return Ok(Vec::new());
     }
@@ -192,11 +190,11 @@ pub(super) fn opening(shared: &Shared, now: &Session, theirs: Option<&str>) -> R
 }
 
 /// Returns whether a session must keep the configuration with which it is created, and does not do so yet.
-pub(super) fn freezes(config: &Config, now: &Session) -> bool {
+pub(super) fn freezes(config: &Config, now: &SessionRecord) -> bool {
     config.freeze_config && now.started_at.is_none() && now.document(DOCUMENT).is_none()
 }
 
-fn written(shared: &Shared, now: &Session, theirs: Option<&str>) -> Result<NewEvent> {
+fn written(shared: &Shared, now: &SessionRecord, theirs: Option<&str>) -> Result<NewEvent> {
     let text = serde_json::to_string(&Settings::chosen(shared, now, theirs))
         .map_err(|fault| Error::invalid(format!("the configuration cannot be stored as JSON: {fault}")))?;
     let written = DocumentWritten::after(now.document(DOCUMENT), DOCUMENT, Some(text));
@@ -205,7 +203,7 @@ fn written(shared: &Shared, now: &Session, theirs: Option<&str>) -> Result<NewEv
 
 /// Returns the references that differ from the provider and model in use, and the kept payloads, unless they are
 /// recorded already.
-fn references(shared: &Shared, now: &Session, theirs: Option<&str>) -> Option<Patch> {
+fn references(shared: &Shared, now: &SessionRecord, theirs: Option<&str>) -> Option<Patch> {
     let (name, by) = choice(shared, now, theirs);
     let is_said =
         |name: &str, value: &str| now.attributes.references.get(name).map(String::as_str) == Some(value);
@@ -261,11 +259,7 @@ pub(crate) async fn freeze(session: &SessionRef) -> Result<()> {
     }
 }
 
-async fn say(session: &SessionRef, now: &Session, events: Vec<NewEvent>) -> Result<()> {
-    let runtime = session.runtime();
-    let commit =
-        Commit::seal(runtime.effects(), session.id(), now.head).with_actor(Actor::SYSTEM).with_events(events);
-    let committed = runtime.storage.sessions.commit_with_retry(commit).await?;
-    session.cache_record(&committed.session);
-    Ok(())
+async fn say(session: &SessionRef, now: &SessionRecord, events: Vec<NewEvent>) -> Result<()> {
+    let commit = session.runtime().storage.sessions.seal(session.id(), now.head);
+    session.commit(commit.with_actor(Actor::SYSTEM).with_events(events)).await.map(drop)
 }

@@ -21,7 +21,7 @@ use crate::turn::settings::{Settings, Theirs};
 use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
 use agent_core::model::{Actor, Request, Usage};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::{CommitId, Epoch, Error, ErrorKind, Result, RunId, Seq, SessionStoreExt};
 
 /// State of one run.
@@ -29,7 +29,7 @@ pub(crate) struct Driver {
     pub(super) handle: SessionRef,
     pub(super) run: RunId,
     pub(super) epoch: Epoch,
-    pub(super) session: Arc<Session>,
+    pub(super) session: Arc<SessionRecord>,
     pub(super) updates: Arc<UpdateSender>,
     pub(super) own: OwnHead,
     pub(super) stop: BoxFuture<'static, Stopped>,
@@ -74,7 +74,7 @@ impl Driver {
         handle: SessionRef,
         run: RunId,
         epoch: Epoch,
-        session: Arc<Session>,
+        session: Arc<SessionRecord>,
         updates: Arc<UpdateSender>,
         cancel: watch::Receiver<bool>,
     ) -> Self {
@@ -83,7 +83,7 @@ impl Driver {
         own.set(known);
         let runtime = handle.runtime();
         let settings = Settings::of(&runtime.shared);
-        let (sessions, stopping) = (runtime.storage.sessions.clone(), runtime.shared.runs.stopping());
+        let (sessions, stopping) = (runtime.storage.sessions.store().clone(), runtime.shared.runs.stopping());
         let stop = stopped(sessions, session.id, epoch, own.clone(), cancel, stopping).boxed();
         let tools = runtime.shared.tools.clone();
         Self {

@@ -6,16 +6,16 @@ use tracing::{debug, warn};
 use crate::agent::runtime::shutting_down;
 use crate::run::stop::is_set;
 use crate::turn::session_ref::SessionRef;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::{HolderState, LeaseWatch};
 use agent_core::{Epoch, Result};
 
 /// Returns the session's lease if the store can prove that its holder is dead. A holder whose heartbeat cannot be read
 /// counts as alive, so that the read error does not keep an input from being stored.
-pub(crate) async fn dead_holder(handle: &SessionRef, now: &Session) -> Option<Epoch> {
+pub(crate) async fn dead_holder(handle: &SessionRef, now: &SessionRecord) -> Option<Epoch> {
     let lease = now.lease.as_ref().filter(|_| now.status.state == SessionState::Running)?;
-    match handle.runtime().storage.sessions.lease_status(handle.id(), lease.epoch).await {
+    match handle.runtime().storage.sessions.leases().status(handle.id(), lease.epoch).await {
         Ok(lease_status) => lease_status.holder_proven_dead.then_some(lease.epoch),
         Err(error) => {
             warn!(session = %handle.id(), epoch = %lease.epoch, %error, "the heartbeat of the holder could not be read");
@@ -35,9 +35,23 @@ pub(crate) enum Watched {
     Released,
 }
 
+impl Watched {
+    /// Returns the epoch of the lease if its holder is dead or silent.
+    pub(crate) const fn gone(self) -> Option<Epoch> {
+        match self {
+            Self::Gone(epoch) => Some(epoch),
+            Self::Alive | Self::Released => None,
+        }
+    }
+}
+
 /// Watches the holder of a running session for one ttl on this process's own clock. With `patience` it watches for as
 /// long as the holder lives.
-pub(crate) async fn watch_holder(handle: &SessionRef, now: &Session, patience: bool) -> Result<Watched> {
+pub(crate) async fn watch_holder(
+    handle: &SessionRef,
+    now: &SessionRecord,
+    patience: bool,
+) -> Result<Watched> {
     let sessions = &handle.runtime().storage.sessions;
     if now.status.state != SessionState::Running {
         return Ok(Watched::Released);

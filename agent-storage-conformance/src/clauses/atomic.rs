@@ -159,7 +159,7 @@ async fn full_write_replaces_the_history_or_is_refused(stage: &Stage) -> Checked
     let session = stage.new_session(&storage).await?;
     let before = stage.fill(&storage, &session, 5).await?;
     let now = stage.append(&storage, &before, "newer").await?.session;
-    let replace = |from: &agent_core::session::Session| {
+    let replace = |from: &agent_core::session::SessionRecord| {
         let new = (0..3).map(|n| NewEvent::agent_message(format!("new {n}")));
         stage
             .seal(from)
@@ -444,8 +444,8 @@ async fn dropped_reads_leave_the_store_usable(stage: &Stage) -> Checked {
         drop(dropped_after(store.load(session.id), polls).await);
         drop(dropped_after(store.read(session.id, ReadEvents::last(5)), polls).await);
         drop(dropped_after(store.list(SessionQuery::new()), polls).await);
-        drop(dropped_after(store.heartbeat(session.id, session.epoch), polls).await);
-        drop(dropped_after(store.lease_status(session.id, session.epoch), polls).await);
+        drop(dropped_after(store.leases().heartbeat(session.id, session.epoch), polls).await);
+        drop(dropped_after(store.leases().status(session.id, session.epoch), polls).await);
         drop(dropped_after(store.purge(Purge::new(session.id, session.head)), polls).await);
         // This one never ends by itself: nobody writes.
         let waiting = tokio::time::timeout(

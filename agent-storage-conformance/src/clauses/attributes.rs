@@ -69,10 +69,8 @@ async fn session_attributes_are_returned_as_set(stage: &Stage) -> Checked {
 
 /// A change of attributes affects only those that it names, and is refused if the session has changed.
 async fn update_changes_only_the_named_attributes(stage: &Stage) -> Checked {
-    use agent_core::SessionStoreExt;
-
     let storage = stage.open().await?;
-    let (store, effects) = (&storage.sessions, &stage.effects);
+    let store = &storage.sessions;
     let patch = Patch::new()
         .with_label("a", "1")
         .with_label("b", "2")
@@ -82,8 +80,8 @@ async fn update_changes_only_the_named_attributes(stage: &Stage) -> Checked {
     let session = stage.create(&storage, new).await?;
     let change =
         Patch::new().with_label("a", "9").without_label("b").with_metadata("n", RawJson::parse("[2]")?);
-    let done = store.update(effects, session.id, session.head, change).await?.session;
-    let stale = store.update(effects, session.id, session.head, Patch::new().with_label("a", "stale")).await;
+    let done = store.update(session.id, session.head, change).await?.session;
+    let stale = store.update(session.id, session.head, Patch::new().with_label("a", "stale")).await;
     refused!("a change from an old record", stale, ErrorKind::Conflict { head } if *head == Some(done.head))?;
     let now = store.load(session.id).await?;
     let mut expected = session.attributes.clone();
@@ -91,7 +89,7 @@ async fn update_changes_only_the_named_attributes(stage: &Stage) -> Checked {
     expected.metadata.insert("n", RawJson::parse("[2]")?);
     same("what is said", &now.attributes, &expected)?;
     let remove = Patch::new().with_metadata("m", RawJson::parse("null")?);
-    let done = store.update(effects, session.id, now.head, remove).await?.session;
+    let done = store.update(session.id, now.head, remove).await?.session;
     expected.metadata.remove("m");
     same("what is said after removing a field", &done.attributes, &expected)
 }
@@ -170,7 +168,7 @@ async fn record_holds_workspace_creator_and_origin(stage: &Stage) -> Checked {
 /// A title that a person chose is not replaced by a generated one; it can be removed.
 async fn generated_title_does_not_replace_a_chosen_one(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
-    let mut session = agent_core::session::Session::clone(&*stage.new_session(&storage).await?);
+    let mut session = agent_core::session::SessionRecord::clone(&*stage.new_session(&storage).await?);
     let mut title = |patch: Patch| {
         let commit = stage.seal(&session).with_event(NewEvent::updated(patch));
         let store = storage.sessions.clone();

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use agent_core::commit::Commit;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{BlobInfo, PutBlob, SweepBlobs};
 use agent_core::{ErrorKind, SessionId, Storage};
 
@@ -84,9 +84,9 @@ async fn kill_puts(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
         named.push(next);
     }
     go_on(stage, &storage, &session).await?;
-    storage.sessions.sweep_blobs(SweepBlobs::of(session.id)).await?;
+    storage.sessions.blobs().sweep(SweepBlobs::of(session.id)).await?;
     has_exactly("the blobs after a sweep", &storage, session.id, &named).await?;
-    let swept = storage.sessions.sweep_blobs(SweepBlobs::without_session()).await?;
+    let swept = storage.sessions.blobs().sweep(SweepBlobs::without_session()).await?;
     for (id, blob) in early {
         let blobs: &[BlobInfo] = match storage.sessions.load(id).await {
             Ok(_) => &[blob],
@@ -141,7 +141,7 @@ async fn blobs_outlive_a_power_loss(stage: &Stage) -> Checked {
     }
     put(&storage, session.id, &content(3, 300_000)).await?;
     session = go_on(&stage, &storage, &session).await?;
-    storage.sessions.sweep_blobs(SweepBlobs::of(session.id)).await?;
+    storage.sessions.blobs().sweep(SweepBlobs::of(session.id)).await?;
     stage = stage.lose_power(storage).await?;
     storage = stage.open().await?;
     for blob in blobs {
@@ -238,7 +238,7 @@ async fn fail_each_call(stage: &Stage, call: Call, size: usize, done: bool) -> C
 /// One call, which can be repeated.
 struct Tried {
     call: Call,
-    session: Arc<Session>,
+    session: Arc<SessionRecord>,
     bytes: Vec<u8>,
 }
 
@@ -246,9 +246,9 @@ impl Tried {
     async fn send(&self, storage: &Storage, commit: &Commit) -> agent_core::Result<()> {
         let id: SessionId = self.session.id;
         match self.call {
-            Call::Put => storage.sessions.put_blob(PutBlob::of_bytes(id, self.bytes.clone())).await,
+            Call::Put => storage.sessions.blobs().put(PutBlob::of_bytes(id, self.bytes.clone())).await,
             Call::Name => storage.sessions.commit(commit.clone()).await.map(drop),
-            Call::Sweep => storage.sessions.sweep_blobs(SweepBlobs::of(id)).await.map(drop),
+            Call::Sweep => storage.sessions.blobs().sweep(SweepBlobs::of(id)).await.map(drop),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::NewEvent;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{BlobInfo, Purge, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
 use agent_core::{ErrorKind, Seq, SessionId, SessionStoreExt, Storage};
@@ -37,7 +37,11 @@ const LATER: usize = 20;
 const LATER_EVENTS: usize = 13;
 
 /// Commits messages, so that blobs put before are old.
-pub(super) async fn go_on(stage: &Stage, storage: &Storage, session: &Session) -> Checked<Arc<Session>> {
+pub(super) async fn go_on(
+    stage: &Stage,
+    storage: &Storage,
+    session: &SessionRecord,
+) -> Checked<Arc<SessionRecord>> {
     let mut session = Arc::new(session.clone());
     for n in 0..LATER {
         let events = (0..LATER_EVENTS).map(|m| NewEvent::user_message(format!("message {n} {m}")));
@@ -46,7 +50,7 @@ pub(super) async fn go_on(stage: &Stage, storage: &Storage, session: &Session) -
     Ok(session)
 }
 
-async fn delete(stage: &Stage, storage: &Storage, id: SessionId) -> Checked<Arc<Session>> {
+async fn delete(stage: &Stage, storage: &Storage, id: SessionId) -> Checked<Arc<SessionRecord>> {
     let now = storage.sessions.load(id).await?;
     let delete = stage.seal(&now).with_trigger(Trigger::Delete(Reason::UserDeleted));
     Ok(storage.sessions.commit(delete).await?.session)
@@ -54,7 +58,7 @@ async fn delete(stage: &Stage, storage: &Storage, id: SessionId) -> Checked<Arc<
 
 /// Sweeps, and returns the number of removed blobs and of their bytes.
 async fn sweep(storage: &Storage, sweep: SweepBlobs) -> Checked<(u64, u64)> {
-    let swept = storage.sessions.sweep_blobs(sweep).await?;
+    let swept = storage.sessions.blobs().sweep(sweep).await?;
     Ok((swept.blobs, swept.bytes))
 }
 
@@ -113,12 +117,12 @@ async fn sweep_without_session_spares_sessions(stage: &Stage) -> Checked {
     let request = SweepBlobs::without_session();
     let new = NewSession::new(never[1], session.workspace);
     let create = Commit::create(&stage.effects, new).with_event(showing(lost[2]));
-    let kept = storage.sessions.sweep_blobs(request.with_dry_run()).await?;
+    let kept = storage.sessions.blobs().sweep(request.with_dry_run()).await?;
     if kept.unfinished > 0 {
         // A store that cannot exclude the creation waits for it.
         for request in [request.with_dry_run(), request, SweepBlobs::of(never[0])] {
             let bytes = if request.session.is_some() { 300_005 } else { 300_012 };
-            let swept = storage.sessions.sweep_blobs(request).await?;
+            let swept = storage.sessions.blobs().sweep(request).await?;
             same("what a sweep keeps", &swept, &SweptBlobs::default().with_unfinished(bytes))?;
         }
         has_exactly("the blobs of an id without session", &storage, never[0], &lost[..2]).await?;
@@ -189,7 +193,7 @@ async fn swept_while_written(stage: Arc<Stage>) -> Checked {
     let refused = refusals.clone();
     let sweeping = tokio::spawn(async move {
         loop {
-            sweeper.sessions.sweep_blobs(SweepBlobs::of(id)).await?;
+            sweeper.sessions.blobs().sweep(SweepBlobs::of(id)).await?;
             // A store that serves callers in turn would sweep between every put and its commit.
             match refused.load(Ordering::Relaxed) {
                 0..10 => tokio::task::yield_now().await,
@@ -217,7 +221,7 @@ async fn swept_while_written(stage: Arc<Stage>) -> Checked {
         is_there("the blob of an acknowledged commit", &storage, id, *blob).await?;
     }
     go_on(&stage, &storage, &*storage.sessions.load(id).await?).await?;
-    storage.sessions.sweep_blobs(SweepBlobs::of(id)).await?;
+    storage.sessions.blobs().sweep(SweepBlobs::of(id)).await?;
     has_exactly("the blobs after the last sweep", &storage, id, &named).await
 }
 
@@ -304,10 +308,10 @@ async fn fork_reads_the_blobs_of_its_parent(stage: &Stage) -> Checked {
     let parent = stage.new_session(&storage).await?;
     let blob = put(&storage, parent.id, &content(1, 300_000)).await?;
     let shown = storage.sessions.commit(stage.seal(&parent).with_event(showing(blob))).await?;
-    let fork = storage.sessions.fork(&stage.effects, parent.id, None).await?;
+    let fork = storage.sessions.fork(parent.id, None).await?;
     let own = put(&storage, fork.id, &content(2, 10)).await?;
     let append = storage.sessions.commit(stage.seal(&fork).with_event(showing(own))).await?;
-    let nested = storage.sessions.fork(&stage.effects, fork.id, None).await?;
+    let nested = storage.sessions.fork(fork.id, None).await?;
     for _ in 0..2 {
         for (of, seq, blob) in
             [(fork.id, shown.last, blob), (nested.id, shown.last, blob), (nested.id, append.last, own)]
@@ -333,7 +337,7 @@ async fn purge_keeps_the_blobs_that_forks_read(stage: &Stage) -> Checked {
     let parent = stage.new_session(&storage).await?;
     let before = put(&storage, parent.id, &content(1, 300_000)).await?;
     let shown = storage.sessions.commit(stage.seal(&parent).with_event(showing(before))).await?;
-    let fork = storage.sessions.fork(&stage.effects, parent.id, None).await?;
+    let fork = storage.sessions.fork(parent.id, None).await?;
     let after = put(&storage, parent.id, &content(2, 300_000)).await?;
     let now = storage.sessions.load(parent.id).await?;
     storage.sessions.commit(stage.seal(&now).with_event(naming([after.name, before.name])?)).await?;
@@ -350,7 +354,7 @@ async fn purge_keeps_the_blobs_that_forks_read(stage: &Stage) -> Checked {
         // A caller that lost its bytes can put them again, and nothing else.
         put(&storage, parent.id, &content(1, 300_000)).await?;
         for (seed, size) in [(2, 300_000), (5, 10)] {
-            let other = storage.sessions.put_blob(PutBlob::of_bytes(parent.id, content(seed, size))).await;
+            let other = storage.sessions.blobs().put(PutBlob::of_bytes(parent.id, content(seed, size))).await;
             refused!("a put to a purged session", other, ErrorKind::Deleted)?;
         }
         has_exactly("its blobs after that", &storage, parent.id, &[before]).await?;
@@ -377,10 +381,10 @@ async fn deleted_session_takes_no_blob(stage: &Stage) -> Checked {
     let commit = stage.seal(&session).with_event(showing(blob)).with_event(NewEvent::user_message("last"));
     storage.sessions.commit(commit).await?;
     let deleted = delete(stage, &storage, session.id).await?;
-    let again = || storage.sessions.put_blob(PutBlob::of_bytes(session.id, content(2, 1000)));
+    let again = || storage.sessions.blobs().put(PutBlob::of_bytes(session.id, content(2, 1000)));
     refused!("a put to a deleted session", again().await, ErrorKind::Deleted)?;
     put(&storage, session.id, &content(1, 1000)).await?;
-    storage.sessions.sweep_blobs(SweepBlobs::of(session.id)).await?;
+    storage.sessions.blobs().sweep(SweepBlobs::of(session.id)).await?;
     has_exactly("its blobs", &storage, session.id, &[blob]).await?;
     storage.sessions.purge(Purge::new(session.id, deleted.head)).await?;
     refused!("a put to a purged session", again().await, ErrorKind::Deleted)?;

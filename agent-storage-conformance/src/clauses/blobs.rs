@@ -7,9 +7,7 @@ use agent_core::store::{
     BLOB_CHUNK_BYTES, BLOB_MAX_BYTES, BlobInfo, BlobQuery, BlobStream, PutBlob, ReadBlob, ReadEvents,
     SweepBlobs,
 };
-use agent_core::{
-    BlobName, Error, ErrorKind, Result, Seq, SessionId, SessionStore, SessionStoreExt, Storage, TenantId,
-};
+use agent_core::{BlobName, Error, ErrorKind, Result, Seq, SessionId, SessionStore, Storage, TenantId};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
@@ -58,13 +56,13 @@ fn in_pieces(bytes: &[u8], sizes: &[usize]) -> BlobStream {
 
 /// Puts a blob of the session.
 pub(super) async fn put(storage: &Storage, session: SessionId, bytes: &[u8]) -> Checked<BlobInfo> {
-    storage.sessions.put_blob(PutBlob::of_bytes(session, bytes.to_vec())).await?;
+    storage.sessions.blobs().put(PutBlob::of_bytes(session, bytes.to_vec())).await?;
     Ok(BlobInfo::of(bytes))
 }
 
 /// Reads a whole blob.
 pub(super) async fn read(storage: &Storage, session: SessionId, name: BlobName) -> Result<Vec<u8>> {
-    let read = storage.sessions.read_blob(ReadBlob::new(session, name)).await?;
+    let read = storage.sessions.blobs().read(ReadBlob::new(session, name)).await?;
     Ok(read.into_bytes(usize::MAX).await?.to_vec())
 }
 
@@ -78,7 +76,7 @@ pub(super) async fn is_there(what: &str, storage: &Storage, session: SessionId, 
 
 /// Checks that the session has no such blob.
 pub(super) async fn is_absent(what: &str, storage: &Storage, session: SessionId, name: BlobName) -> Checked {
-    let read = storage.sessions.read_blob(ReadBlob::new(session, name)).await;
+    let read = storage.sessions.blobs().read(ReadBlob::new(session, name)).await;
     refused!(what, read, ErrorKind::NotFound).map(drop)
 }
 
@@ -86,7 +84,7 @@ pub(super) async fn is_absent(what: &str, storage: &Storage, session: SessionId,
 pub(super) async fn listed(storage: &Storage, session: SessionId) -> Checked<Vec<BlobInfo>> {
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {
-        let page = storage.sessions.list_blobs(BlobQuery::new(session).with_cursor(cursor)).await?;
+        let page = storage.sessions.blobs().list(BlobQuery::new(session).with_cursor(cursor)).await?;
         same("damaged blobs", &page.damaged, &vec![])?;
         found.extend(page.items);
         ends(found.len())?;
@@ -130,9 +128,9 @@ async fn blobs_of_any_size_come_back_byte_for_byte(stage: &Stage) -> Checked {
         let bytes = content(seed as u64, size);
         let blob = BlobInfo::of(&bytes);
         let pieces = in_pieces(&bytes, &[70_001, chunk, 0, 1, chunk + 1]);
-        handles[0].sessions.put_blob(PutBlob::new(session.id, blob, pieces)).await?;
+        handles[0].sessions.blobs().put(PutBlob::new(session.id, blob, pieces)).await?;
         for handle in &handles {
-            let whole = handle.sessions.read_blob(ReadBlob::new(session.id, blob.name)).await?;
+            let whole = handle.sessions.blobs().read(ReadBlob::new(session.id, blob.name)).await?;
             same(
                 "the size and the range of a blob",
                 &(whole.blob, whole.range.clone()),
@@ -170,7 +168,7 @@ async fn ranges_return_the_requested_bytes(stage: &Stage) -> Checked {
         (u64::MAX - 1..u64::MAX, 700_001..700_001),
     ] {
         let request = ReadBlob::new(session.id, blob.name).with_range(range.clone());
-        let part = storage.sessions.read_blob(request).await?;
+        let part = storage.sessions.blobs().read(request).await?;
         same("the size of the whole blob", &part.blob, &blob)?;
         let back = part.into_bytes(bytes.len()).await?;
         let right = back == bytes[expected.start as usize..expected.end as usize];
@@ -196,7 +194,7 @@ async fn blobs_are_listed_by_name_in_pages(stage: &Stage) -> Checked {
         let (mut found, mut cursor) = (Vec::new(), None);
         loop {
             let query = query.clone().with_limit(limit).with_cursor(cursor);
-            let page = storage.sessions.list_blobs(query).await?;
+            let page = storage.sessions.blobs().list(query).await?;
             let fits = page.items.len() <= limit && (!page.items.is_empty() || page.next.is_none());
             holds_for(format_args!("a page of 1 to {limit}"), &page.items.len(), fits)?;
             found.extend(page.items);
@@ -208,16 +206,16 @@ async fn blobs_are_listed_by_name_in_pages(stage: &Stage) -> Checked {
         }
         same(format_args!("the blobs, {limit} a page"), &found, &blobs)?;
     }
-    let page = storage.sessions.list_blobs(query.clone().with_limit(0)).await?;
+    let page = storage.sessions.blobs().list(query.clone().with_limit(0)).await?;
     same("a page of none", &(page.items.len(), page.next), &(0, None))?;
-    let cursor = storage.sessions.list_blobs(query.with_limit(1)).await?.next;
+    let cursor = storage.sessions.blobs().list(query.with_limit(1)).await?.next;
     let none = BlobQuery::new(stage.effects.new_session_id());
     same(
         "the blobs of an id without session",
-        &storage.sessions.list_blobs(none.clone()).await?.items,
+        &storage.sessions.blobs().list(none.clone()).await?.items,
         &vec![],
     )?;
-    let other = storage.sessions.list_blobs(none.with_cursor(cursor)).await;
+    let other = storage.sessions.blobs().list(none.with_cursor(cursor)).await;
     refused!("a cursor of another session", other, ErrorKind::InvalidInput).map(drop)
 }
 
@@ -260,7 +258,7 @@ async fn wrong_content_stores_nothing(stage: &Stage) -> Checked {
     ] {
         stage.note(format_args!("put a blob with {what}"));
         let info = BlobInfo::new(blob.name, size);
-        let stored = storage.sessions.put_blob(PutBlob::new(session.id, info, content)).await;
+        let stored = storage.sessions.blobs().put(PutBlob::new(session.id, info, content)).await;
         refused!(what, stored, found if *found == kind)?;
         is_absent(what, &storage, session.id, blob.name).await?;
         same(what, &listed(&storage, session.id).await?, &vec![])?;
@@ -279,7 +277,7 @@ async fn too_large_blob_is_refused_unread(stage: &Stage) -> Checked {
     holds_for(format_args!("a limit of at most {BLOB_MAX_BYTES} bytes"), &most, most <= BLOB_MAX_BYTES)?;
     let blob = BlobInfo::new(BlobName::of(b"too large"), most + 1);
     let unread = stream::iter([Err(Error::new(ErrorKind::Denied, "the content was read"))]).boxed();
-    let stored = storage.sessions.put_blob(PutBlob::new(session.id, blob, unread)).await;
+    let stored = storage.sessions.blobs().put(PutBlob::new(session.id, blob, unread)).await;
     refused!("a blob over the limit", stored, ErrorKind::LimitExceeded)?;
     same("the blobs", &listed(&storage, session.id).await?, &vec![])
 }
@@ -344,7 +342,7 @@ async fn blob_of_another_session_is_missing(stage: &Stage) -> Checked {
     let bytes = content(1, 300_000);
     let blob = put(&storage, parent.id, &bytes).await?;
     let append = storage.sessions.commit(stage.seal(&parent).with_event(showing(blob))).await?.session;
-    let fork = storage.sessions.fork(&stage.effects, append.id, None).await?;
+    let fork = storage.sessions.fork(append.id, None).await?;
     for (what, session) in [("a fork", fork), ("another session", other)] {
         is_absent(what, &storage, session.id, blob.name).await?;
         same(what, &listed(&storage, session.id).await?, &vec![])?;
@@ -369,7 +367,7 @@ async fn blobs_belong_to_one_tenant(stage: &Stage) -> Checked {
     let blob = put(&one, id, &bytes).await?;
     is_absent("another tenant's blob", &two, id, blob.name).await?;
     same("the blobs of the other tenant", &listed(&two, id).await?, &vec![])?;
-    let swept = two.sessions.sweep_blobs(SweepBlobs::without_session()).await?;
+    let swept = two.sessions.blobs().sweep(SweepBlobs::without_session()).await?;
     same("what the other tenant removes", &(swept.blobs, swept.bytes), &(0, 0))?;
     has_exactly("the blob, where it belongs", &one, id, &[blob]).await?;
     let session = stage.new_session(&two).await?;
@@ -389,7 +387,7 @@ async fn dropped_put_leaves_a_blob_whole_or_absent(stage: &Stage) -> Checked {
         let bytes = content(polls as u64, 600_000);
         let blob = BlobInfo::of(&bytes);
         let request = || PutBlob::new(session.id, blob, in_pieces(&bytes, &[90_000]));
-        let ended = dropped_after(storage.sessions.put_blob(request()), polls).await;
+        let ended = dropped_after(storage.sessions.blobs().put(request()), polls).await;
         // It may still come to be there.
         let is_listed = listed(&storage, session.id).await?.contains(&blob);
         match read(&storage, session.id, blob.name).await {
@@ -399,7 +397,7 @@ async fn dropped_put_leaves_a_blob_whole_or_absent(stage: &Stage) -> Checked {
                 return Err(Failure::of("a blob whose put was dropped", "it whole, or NotFound", &error));
             }
         }
-        storage.sessions.put_blob(request()).await?;
+        storage.sessions.blobs().put(request()).await?;
         is_there("the blob that was put again", &storage, session.id, blob).await?;
         session = storage.sessions.commit(stage.seal(&session).with_event(showing(blob))).await?.session;
     }
@@ -414,14 +412,14 @@ async fn dropped_reader_blocks_nothing(stage: &Stage) -> Checked {
     let blob = put(&storage, session.id, &bytes).await?;
     for polls in 1..=POLLS {
         drop(dropped_after(read(&storage, session.id, blob.name), polls).await);
-        let mut half = storage.sessions.read_blob(ReadBlob::new(session.id, blob.name)).await?;
+        let mut half = storage.sessions.blobs().read(ReadBlob::new(session.id, blob.name)).await?;
         let first = half.content.try_next().await?.unwrap_or_default();
         holds_for("the first bytes", &first.len(), !first.is_empty() && bytes.starts_with(&first))?;
         drop(half);
         put(&storage, session.id, &bytes).await?;
         is_there("the blob", &storage, session.id, blob).await?;
         session = storage.sessions.commit(stage.seal(&session).with_event(showing(blob))).await?.session;
-        storage.sessions.sweep_blobs(SweepBlobs::of(session.id)).await?;
+        storage.sessions.blobs().sweep(SweepBlobs::of(session.id)).await?;
     }
     is_there("the blob", &storage, session.id, blob).await
 }
@@ -435,7 +433,7 @@ async fn concurrent_puts_of_one_blob_succeed(stage: &Stage) -> Checked {
         let blob = BlobInfo::of(&bytes);
         let puts = handles.iter().cloned().map(|handle| {
             let request = PutBlob::new(session.id, blob, in_pieces(&bytes, &[100_000]));
-            async move { handle.sessions.put_blob(request).await }
+            async move { handle.sessions.blobs().put(request).await }
         });
         for stored in race(puts).await? {
             stored?;
@@ -452,10 +450,11 @@ async fn readers_get_right_bytes_or_an_error(stage: &Stage) -> Checked {
     for round in 0..(stage.settings.rounds / 20).max(3) {
         let bytes = content(round as u64, 1_000_000);
         let blob = put(&handles[0], session.id, &bytes).await?;
-        let mut reader = handles[1].sessions.read_blob(ReadBlob::new(session.id, blob.name)).await?.content;
+        let mut reader =
+            handles[1].sessions.blobs().read(ReadBlob::new(session.id, blob.name)).await?.content;
         let mut seen = reader.try_next().await?.unwrap_or_default().to_vec();
         match round % 3 {
-            0 => drop(handles[0].sessions.sweep_blobs(SweepBlobs::of(session.id)).await?),
+            0 => drop(handles[0].sessions.blobs().sweep(SweepBlobs::of(session.id)).await?),
             _ => drop(put(&handles[0], session.id, &bytes).await?),
         }
         let failed = loop {
@@ -513,11 +512,11 @@ async fn store_without_blobs_refuses_them(stage: &Stage) -> Checked {
     let session = stage.new_session(&storage).await?;
     let (id, name) = (session.id, BlobName::of(b"hello"));
     let store: &dyn SessionStore = &*storage.sessions;
-    refused!("a put", store.put_blob(PutBlob::of_bytes(id, "hello")).await, ErrorKind::Unsupported)?;
-    refused!("a read", store.read_blob(ReadBlob::new(id, name)).await, ErrorKind::Unsupported)?;
-    refused!("a list", store.list_blobs(BlobQuery::new(id)).await, ErrorKind::Unsupported)?;
+    refused!("a put", store.blobs().put(PutBlob::of_bytes(id, "hello")).await, ErrorKind::Unsupported)?;
+    refused!("a read", store.blobs().read(ReadBlob::new(id, name)).await, ErrorKind::Unsupported)?;
+    refused!("a list", store.blobs().list(BlobQuery::new(id)).await, ErrorKind::Unsupported)?;
     for sweep in [SweepBlobs::of(id), SweepBlobs::without_session()] {
-        refused!("a sweep", store.sweep_blobs(sweep).await, ErrorKind::Unsupported)?;
+        refused!("a sweep", store.blobs().sweep(sweep).await, ErrorKind::Unsupported)?;
     }
     let commit = stage.seal(&session).with_event(naming([name])?);
     refused!("a commit", store.commit(commit).await, ErrorKind::BlobMissing { .. } | ErrorKind::Unsupported)?;

@@ -7,12 +7,12 @@ use std::time::Duration;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{Patch, Timer, Workspace};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
     BindingQuery, DeletedTenant, HiddenSession, Purge, Purged, ReadEvents, SessionQuery, WorkspaceQuery,
 };
-use agent_core::{Backend, DeviceId, Error, ErrorKind, Seq, SessionStoreExt, Storage, TenantId, WorkspaceId};
+use agent_core::{Backend, DeviceId, Error, ErrorKind, Seq, Storage, TenantId, WorkspaceId};
 use futures::future::BoxFuture;
 
 use crate::factory::FailingCall;
@@ -39,7 +39,7 @@ struct Stock {
     deleted: Workspace,
     device: DeviceId,
     /// Sessions, the third of which was purged.
-    sessions: Vec<Arc<Session>>,
+    sessions: Vec<Arc<SessionRecord>>,
 }
 
 /// Stores the objects.
@@ -71,10 +71,10 @@ impl Stock {
     /// Adds sessions that belong to others, and `events` events.
     async fn add_family(&mut self, stage: &Stage, storage: &Storage, events: usize) -> Checked {
         let first = stage.fill(storage, &self.sessions[0], events).await?;
-        self.sessions.push(storage.sessions.fork(&stage.effects, first.id, None).await?);
-        self.sessions.push(storage.sessions.create_child(&stage.effects, first.id, Patch::new()).await?);
+        self.sessions.push(storage.sessions.fork(first.id, None).await?);
+        self.sessions.push(storage.sessions.create_child(first.id, Patch::new()).await?);
         self.sessions[0] = storage.sessions.load(first.id).await?;
-        self.sessions.push(HiddenSession::Audit.open(&storage.sessions, &stage.effects).await?);
+        self.sessions.push(HiddenSession::Audit.open(&storage.sessions).await?);
         Ok(())
     }
 
@@ -220,7 +220,7 @@ async fn a_pending_rewrite_is_reported_until_it_is_done(stage: &Stage) -> Checke
     let [storage, others] = [stage.open_for(&tenant).await?, stage.open_for(&other).await?];
     let tenants = stage.tenants().await?;
     let nothing = Vec::new();
-    same("what is pending in an empty store", &others.sessions.pending().await?, &nothing)?;
+    same("what is pending in an empty store", &others.sessions.maintenance().pending().await?, &nothing)?;
     let beside = stock(stage, &others).await?;
     for erases in [false, true] {
         stock(stage, &storage).await?;
@@ -229,26 +229,26 @@ async fn a_pending_rewrite_is_reported_until_it_is_done(stage: &Stage) -> Checke
             false => tenants.delete_tenant(&tenant).await?,
         };
         same("the sessions that were removed", &done.sessions, &3)?;
-        let pending = others.sessions.pending().await?;
+        let pending = others.sessions.maintenance().pending().await?;
         same("whether a rewrite is pending", &done.rewrite_pending, &!pending.is_empty())?;
         let late = stage.open_for(&other).await?;
-        same("what a new handle names as pending", &late.sessions.pending().await?, &pending)?;
+        same("what a new handle names as pending", &late.sessions.maintenance().pending().await?, &pending)?;
         if erases {
             same("what an erasure leaves pending", &pending, &nothing)?;
         }
         same("what a maintenance does", &tenants.maintain().await?, &pending)?;
-        same("what it leaves pending", &late.sessions.pending().await?, &nothing)?;
-        same("what is left to do", &others.sessions.maintain().await?, &nothing)?;
+        same("what it leaves pending", &late.sessions.maintenance().pending().await?, &nothing)?;
+        same("what is left to do", &others.sessions.maintenance().maintain().await?, &nothing)?;
         beside.is_there(&others).await?;
     }
     let deleted = &beside.sessions[1];
     let purge = Purge::new(deleted.id, deleted.head);
     let done = others.sessions.purge(purge.clone()).await?;
-    let pending = others.sessions.pending().await?;
+    let pending = others.sessions.maintenance().pending().await?;
     same("whether a purge leaves a rewrite pending", &done.rewrite_pending, &!pending.is_empty())?;
     let again = others.sessions.purge(purge.with_rewrite()).await?;
     same("a purge again, with a rewrite", &again, &Purged::new(0))?;
-    same("what that leaves pending", &others.sessions.pending().await?, &nothing)
+    same("what that leaves pending", &others.sessions.maintenance().pending().await?, &nothing)
 }
 
 /// Creates objects under the ids of deleted ones, by a handle from before the deletion, and reads them by another.
@@ -261,7 +261,7 @@ async fn use_again(stage: &Stage, stocked: &Stock, writer: &Storage, reader: &St
     same("the binding", &reader.bindings.resolve(&stocked.device).await?, &Some(to))?;
     for former in &stocked.sessions {
         if HiddenSession::may_have(former.id) {
-            HiddenSession::Audit.open(&writer.sessions, &stage.effects).await?;
+            HiddenSession::Audit.open(&writer.sessions).await?;
             continue;
         }
         let session = stage.create(writer, NewSession::new(former.id, workspace.id)).await?;
@@ -295,7 +295,7 @@ async fn a_tenant_with_a_live_run_is_not_deleted(stage: &Stage) -> Checked {
     let running = storage.sessions.commit(begin).await?.session;
     let beats = async {
         loop {
-            storage.sessions.heartbeat(running.id, running.epoch).await?;
+            storage.sessions.leases().heartbeat(running.id, running.epoch).await?;
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };

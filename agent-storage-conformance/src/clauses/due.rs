@@ -5,10 +5,10 @@ use std::sync::Arc;
 use agent_core::commit::{Commit, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{ActionKind, Failure as RunFailure, Patch, PendingAction, Timer};
-use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::session::{NewSession, SessionRecord, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::SessionQuery;
-use agent_core::{SessionId, SessionStoreExt, Storage, Timestamp};
+use agent_core::{SessionId, Storage, Timestamp};
 
 use crate::failure::{Checked, same};
 use crate::registry::{Clause, Needs, table};
@@ -50,9 +50,9 @@ async fn due_ids(storage: &Storage, until: Timestamp) -> Checked<Vec<SessionId>>
 async fn wake_at(
     stage: &Stage,
     storage: &Storage,
-    session: &Session,
+    session: &SessionRecord,
     at: Timestamp,
-) -> Checked<Arc<Session>> {
+) -> Checked<Arc<SessionRecord>> {
     let timer = NewEvent::timer_scheduled(Timer::new("daily", at));
     Ok(storage.sessions.commit(stage.seal(session).with_event(timer)).await?.session)
 }
@@ -218,16 +218,16 @@ async fn due_sessions_can_be_filtered(stage: &Stage) -> Checked {
 async fn finished_child_is_due_until_reported(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
-    let child = storage.sessions.create_child(&stage.effects, parent.id, Patch::new()).await?;
+    let child = storage.sessions.create_child(parent.id, Patch::new()).await?;
     let until = minutes(10_000);
     same("a child that has nothing to do", &due_ids(&storage, until).await?, &vec![])?;
     let (running, run) = stage.begin_run(&storage, &child, "find it").await?;
     let end = Trigger::EndRun(RunEnd::Completed(Reason::EndTurn));
     storage.sessions.commit(stage.seal_run(&running, run).with_trigger(end)).await?;
     same("a child at rest", &due_ids(&storage, until).await?, &vec![child.id])?;
-    storage.sessions.report_child(&stage.effects, child.id, Some("found".to_owned())).await?;
+    storage.sessions.report_child(child.id, Some("found".to_owned())).await?;
     same("a child whose parent was told", &due_ids(&storage, until).await?, &vec![])?;
     let outcome = storage.sessions.load(parent.id).await?.head;
-    storage.sessions.report_child(&stage.effects, child.id, Some("found".to_owned())).await?;
+    storage.sessions.report_child(child.id, Some("found".to_owned())).await?;
     same("the parent, told again", &storage.sessions.load(parent.id).await?.head, &outcome)
 }

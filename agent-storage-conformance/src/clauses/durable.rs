@@ -10,7 +10,7 @@ use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::{Decision, Event, EventPayload, NewEvent, ToolConfirmation, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{ActionId, ActionKind, Patch, PendingAction, Timer};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{ReadEvents, Scope, SessionQuery, WorkspaceQuery};
 use agent_core::{DeviceId, ErrorKind, Seq, SessionId, Storage};
@@ -37,8 +37,8 @@ pub(super) fn clauses() -> Vec<Clause> {
 /// Reads a session in every way: its record, its events, and its list entry.
 async fn read_all(
     storage: &Storage,
-    session: &Session,
-) -> Checked<(Arc<Session>, Vec<Event>, Option<String>)> {
+    session: &SessionRecord,
+) -> Checked<(Arc<SessionRecord>, Vec<Event>, Option<String>)> {
     let record = storage.sessions.load(session.id).await?;
     let events = own_events(storage, session.id, 6).await?;
     let list = storage.sessions.list(SessionQuery::new().with_hidden()).await?;
@@ -404,10 +404,8 @@ async fn processes_on_one_store_behave_like_one(stage: &Stage) -> Checked {
         .collect();
     let mut acknowledged = vec![session.head];
     for n in 0..each {
-        use agent_core::SessionStoreExt;
-
         let new_events = vec![NewEvent::user_message(format!("here {n}"))];
-        let done = storage.sessions.append(&stage.effects, session.id, session.head, new_events).await?;
+        let done = storage.sessions.append(session.id, session.head, new_events).await?;
         acknowledged.push(done.last);
         session = done.session;
     }

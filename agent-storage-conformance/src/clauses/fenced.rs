@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_core::commit::{LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{EventPayload, NewEvent};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::ReadEvents;
 use agent_core::{Epoch, ErrorKind, Seq, Storage, WriteOutcome};
@@ -95,7 +95,7 @@ async fn an_ended_run_writes_nothing_more(stage: &Stage) -> Checked {
 }
 
 /// Takes the session over from its current run.
-async fn take_over(stage: &Stage, storage: &Storage, session: &Session) -> Checked<Arc<Session>> {
+async fn take_over(stage: &Stage, storage: &Storage, session: &SessionRecord) -> Checked<Arc<SessionRecord>> {
     let request = LeaseRequest::new("successor", stage.effects.new_run_id());
     let commit = stage
         .seal(session)
@@ -284,27 +284,27 @@ async fn a_forced_end_fences_the_run(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// Each heartbeat of the holder changes the result of `lease_status` on every handle, and reading it changes nothing. A
+/// Each heartbeat of the holder changes the result of `LeaseStore::status` on every handle, and reading it changes nothing. A
 /// heartbeat is not an event, and one of an old epoch has no effect.
 async fn heartbeats_are_visible_and_are_not_events(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let session = stage.new_session(&handles[0]).await?;
     let (running, _) = stage.begin_run(&handles[0], &session, "work").await?;
     let (id, epoch) = (session.id, running.epoch);
-    let mut last = handles[1].sessions.lease_status(id, epoch).await?;
+    let mut last = handles[1].sessions.leases().status(id, epoch).await?;
     for _ in 0..5 {
-        let inspected = handles[1].sessions.lease_status(id, epoch).await?;
+        let inspected = handles[1].sessions.leases().status(id, epoch).await?;
         same("the lease status between two heartbeats", &inspected.heartbeat, &last.heartbeat)?;
-        handles[0].sessions.heartbeat(id, epoch).await?;
-        let next = handles[1].sessions.lease_status(id, epoch).await?;
+        handles[0].sessions.leases().heartbeat(id, epoch).await?;
+        let next = handles[1].sessions.leases().status(id, epoch).await?;
         holds_for("a heartbeat changes the lease status", &(last, next), next.heartbeat != last.heartbeat)?;
         last = next;
     }
     same("the session", &handles[1].sessions.load(id).await?, &running)?;
     let taken = take_over(stage, &handles[1], &running).await?;
-    let before = handles[1].sessions.lease_status(id, taken.epoch).await?;
-    handles[0].sessions.heartbeat(id, epoch).await?;
-    let after = handles[1].sessions.lease_status(id, taken.epoch).await?;
+    let before = handles[1].sessions.leases().status(id, taken.epoch).await?;
+    handles[0].sessions.leases().heartbeat(id, epoch).await?;
+    let after = handles[1].sessions.leases().status(id, taken.epoch).await?;
     same(
         "the successor's lease status after a heartbeat of the former run",
         &after.heartbeat,
@@ -313,12 +313,12 @@ async fn heartbeats_are_visible_and_are_not_events(stage: &Stage) -> Checked {
     let unknown = stage.effects.new_session_id();
     refused!(
         "a heartbeat for no session",
-        handles[0].sessions.heartbeat(unknown, epoch).await,
+        handles[0].sessions.leases().heartbeat(unknown, epoch).await,
         ErrorKind::NotFound
     )?;
     refused!(
         "the lease status of no session",
-        handles[0].sessions.lease_status(unknown, epoch).await,
+        handles[0].sessions.leases().status(unknown, epoch).await,
         ErrorKind::NotFound
     )?;
     Ok(())

@@ -6,7 +6,7 @@ use agent_core::commit::{Commit, Trigger};
 use agent_core::event::{ChildCreated, Event, EventPayload, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::model::{Origin, Patch};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, ReadEvents, SessionQuery};
 use agent_core::{ErrorKind, Seq, SessionId, SessionStoreExt, Storage};
@@ -76,7 +76,7 @@ async fn fork_has_the_history_and_stays_independent(stage: &Stage) -> Checked {
     let parent = stage.create(&storage, new).await?;
     let parent = stage.fill(&storage, &parent, 12).await?;
     let before = own_events(&storage, parent.id, 100).await?;
-    let child = storage.sessions.fork(&stage.effects, parent.id, None).await?;
+    let child = storage.sessions.fork(parent.id, None).await?;
     same("its origin", &child.origin.parent(), &Some(parent.id))?;
     same("where it starts", &(child.lineage.base(), child.depth), &(parent.head, 1))?;
     same("what is said of it", &child.attributes, &parent.attributes)?;
@@ -105,7 +105,7 @@ async fn fork_never_sees_later_events_of_its_parent(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
     let mut parent = stage.fill(&storage, &parent, 7).await?;
-    let child = storage.sessions.fork(&stage.effects, parent.id, None).await?;
+    let child = storage.sessions.fork(parent.id, None).await?;
     let child = stage.append(&storage, &child, "mine").await?.session;
     let before = history(&storage, child.id, 100, false).await?;
     same("its history at first", &seqs(&before), &to(child.head.get()))?;
@@ -132,20 +132,20 @@ async fn a_fork_at_a_point_has_the_history_up_to_there(stage: &Stage) -> Checked
     let storage = stage.open().await?;
     let root = stage.new_session(&storage).await?;
     let root = in_commits(stage, &storage, &root, &[1, 3, 2, 1, 3]).await?;
-    let middle = storage.sessions.fork(&stage.effects, root.id, None).await?;
+    let middle = storage.sessions.fork(root.id, None).await?;
     let middle = in_commits(stage, &storage, &middle, &[2, 1, 3, 2, 1]).await?;
     let all = history(&storage, middle.id, 100, false).await?;
     for event in &all {
         let at = event.seq.get();
         if event.n < event.of {
-            let fork = storage.sessions.fork(&stage.effects, middle.id, Some(event.seq)).await;
+            let fork = storage.sessions.fork(middle.id, Some(event.seq)).await;
             let ends = format!("{} or {}", at - u64::from(event.n), at + u64::from(event.of - event.n));
             let is_named = fork.as_ref().is_err_and(|error| error.to_string().contains(&ends));
             holds_for("the error names both ends", &fork, is_named)?;
             refused!(format_args!("a fork inside a commit, at {at}"), fork, ErrorKind::InvalidInput)?;
             continue;
         }
-        let fork = storage.sessions.fork(&stage.effects, middle.id, Some(Seq::new(at))).await?;
+        let fork = storage.sessions.fork(middle.id, Some(Seq::new(at))).await?;
         let shared = history(&storage, fork.id, 4, false).await?;
         same(format_args!("the history of a fork at {at}"), &shared[..at as usize], &all[..at as usize])?;
         same("and its own first event", &(shared.len() as u64), &(at + 1))?;
@@ -155,7 +155,7 @@ async fn a_fork_at_a_point_has_the_history_up_to_there(stage: &Stage) -> Checked
         same("its parent", &fork.origin.parent(), &Some(middle.id))?;
     }
     for at in [Seq::ZERO, middle.head.next(), Seq::new(u64::MAX)] {
-        let fork = storage.sessions.fork(&stage.effects, middle.id, Some(at)).await;
+        let fork = storage.sessions.fork(middle.id, Some(at)).await;
         refused!(format_args!("a fork at {at}"), fork, ErrorKind::InvalidInput)?;
     }
     Ok(())
@@ -165,9 +165,9 @@ async fn a_fork_at_a_point_has_the_history_up_to_there(stage: &Stage) -> Checked
 async fn in_commits(
     stage: &Stage,
     storage: &Storage,
-    session: &Session,
+    session: &SessionRecord,
     commits: &[usize],
-) -> Checked<Arc<Session>> {
+) -> Checked<Arc<SessionRecord>> {
     let mut now = Arc::new(session.clone());
     for count in commits {
         now = stage.fill(storage, &now, *count).await?;
@@ -187,16 +187,16 @@ async fn no_fork_cuts_a_tool_call_from_its_result(stage: &Stage) -> Checked {
         stage.seal(&asked).with_event(NewEvent::tool_use(call.clone(), "ls", RawJson::empty_object()));
     let open = storage.sessions.commit(commit).await?.session;
     let at_call = open.head;
-    let fork = storage.sessions.fork(&stage.effects, session.id, Some(at_call)).await;
+    let fork = storage.sessions.fork(session.id, Some(at_call)).await;
     refused!("a fork at an open call", fork, ErrorKind::InvalidInput)?;
-    let fork = storage.sessions.fork(&stage.effects, session.id, None).await?;
+    let fork = storage.sessions.fork(session.id, None).await?;
     same("where a fork without a point starts", &fork.lineage.base().next(), &at_call)?;
     same("open calls of the fork", &fork.open_calls, &vec![])?;
     let result = NewEvent::tool_result(call, agent_core::event::ToolOutcome::Ok, RawJson::empty_object());
     let closed = storage.sessions.commit(stage.seal(&open).with_event(result)).await?.session;
-    let fork = storage.sessions.fork(&stage.effects, session.id, Some(at_call)).await;
+    let fork = storage.sessions.fork(session.id, Some(at_call)).await;
     refused!("a fork between call and result", fork, ErrorKind::InvalidInput)?;
-    let fork = storage.sessions.fork(&stage.effects, session.id, None).await?;
+    let fork = storage.sessions.fork(session.id, None).await?;
     same("where a fork after the result starts", &fork.lineage.base(), &closed.head)
 }
 
@@ -205,7 +205,7 @@ async fn a_fork_of_a_long_session_copies_nothing(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
     let parent = stage.fill(&storage, &parent, 9_999).await?;
-    let child = storage.sessions.fork(&stage.effects, parent.id, None).await?;
+    let child = storage.sessions.fork(parent.id, None).await?;
     same("the fork's own events", &own_events(&storage, child.id, 10).await?.len(), &1)?;
     storage = stage.reopen(storage).await?;
     let mut count = 0u64;
@@ -228,11 +228,11 @@ async fn a_chain_of_forks_reads_as_one_history(stage: &Stage) -> Checked {
 
     let mut storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
-    let mut chain: Vec<Arc<Session>> = Vec::new();
+    let mut chain: Vec<Arc<SessionRecord>> = Vec::new();
     for n in 0..DEPTH {
         session = stage.fill(&storage, &session, 1 + n as usize % 4).await?;
         chain.push(session.clone());
-        session = storage.sessions.fork(&stage.effects, session.id, None).await?;
+        session = storage.sessions.fork(session.id, None).await?;
         same("its depth", &session.depth, &(n + 1))?;
         let segments = session.lineage.segments.len();
         holds_for("at most 32 segments", &segments, segments <= agent_core::model::Lineage::MAX_SEGMENTS)?;
@@ -259,7 +259,7 @@ async fn a_chain_of_forks_reads_as_one_history(stage: &Stage) -> Checked {
             &(after + 1..before).collect(),
         )?;
     }
-    let early = storage.sessions.fork(&stage.effects, last.id, Some(Seq::new(3))).await?;
+    let early = storage.sessions.fork(last.id, Some(Seq::new(3))).await?;
     same("a fork at its third event", &seqs(&history(&storage, early.id, 10, false).await?), &to(4))
 }
 
@@ -269,26 +269,26 @@ async fn forks_are_complete_while_the_parent_grows(stage: &Stage) -> Checked {
     let handles = stage.handles(3).await?;
     let session = stage.new_session(&handles[0]).await?;
     let each = (stage.settings.rounds / 20).max(2);
-    let (writer, effects, id) = (handles[0].clone(), stage.effects.clone(), session.id);
+    let (writer, id) = (handles[0].clone(), session.id);
     let mut seen = session.head;
     let write = async move {
         for n in 0..each * 4 {
             let events = vec![NewEvent::user_message(format!("message {n}"))];
-            seen = writer.sessions.append(&effects, id, seen, events).await?.last;
+            seen = writer.sessions.append(id, seen, events).await?.last;
         }
         Ok(Vec::new())
     };
     let fork = |storage: &Storage| {
-        let (storage, effects) = (storage.clone(), stage.effects.clone());
+        let storage = storage.clone();
         async move {
             let mut forks = Vec::new();
             for _ in 0..each {
-                forks.push(storage.sessions.fork(&effects, id, None).await?);
+                forks.push(storage.sessions.fork(id, None).await?);
             }
             Ok::<_, agent_core::Error>(forks)
         }
     };
-    let tasks: [futures::future::BoxFuture<'static, agent_core::Result<Vec<Arc<Session>>>>; 3] =
+    let tasks: [futures::future::BoxFuture<'static, agent_core::Result<Vec<Arc<SessionRecord>>>>; 3] =
         [Box::pin(write), Box::pin(fork(&handles[1])), Box::pin(fork(&handles[2]))];
     let results = race(tasks).await?;
     let parents = history(&handles[0], id, 1000, false).await?;
@@ -310,9 +310,9 @@ async fn forks_are_complete_while_the_parent_grows(stage: &Stage) -> Checked {
 async fn forks_and_children_are_listed_by_their_parent(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let root = stage.new_session(&storage).await?;
-    let fork = storage.sessions.fork(&stage.effects, root.id, None).await?;
-    let child = storage.sessions.create_child(&stage.effects, root.id, Patch::new()).await?;
-    let grandchild = storage.sessions.fork(&stage.effects, fork.id, None).await?;
+    let fork = storage.sessions.fork(root.id, None).await?;
+    let child = storage.sessions.create_child(root.id, Patch::new()).await?;
+    let grandchild = storage.sessions.fork(fork.id, None).await?;
     let of = async |parent: SessionId| -> Checked<Vec<(SessionId, u32, bool)>> {
         let page = storage.sessions.list(SessionQuery::new().with_parent(parent)).await?;
         let is_fork = |origin: &Origin| matches!(origin, Origin::Fork { .. });
@@ -332,7 +332,7 @@ async fn lineage_is_known_after_the_parent_is_deleted(stage: &Stage) -> Checked 
     let mut storage = stage.open().await?;
     let root = stage.new_session(&storage).await?;
     let root = in_commits(stage, &storage, &root, &[4, 4]).await?;
-    let fork = storage.sessions.fork(&stage.effects, root.id, Some(Seq::new(5))).await?;
+    let fork = storage.sessions.fork(root.id, Some(Seq::new(5))).await?;
     let before = history(&storage, fork.id, 100, false).await?;
     let delete = stage.seal(&root).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = storage.sessions.commit(delete).await?.session;
@@ -343,7 +343,7 @@ async fn lineage_is_known_after_the_parent_is_deleted(stage: &Stage) -> Checked 
     same("its history", &history(&storage, fork.id, 2, true).await?, &before)?;
     let listed = storage.sessions.list(SessionQuery::new().with_parent(root.id)).await?;
     same("those of the deleted parent", &listed.items.len(), &1)?;
-    let again = storage.sessions.fork(&stage.effects, fork.id, None).await?;
+    let again = storage.sessions.fork(fork.id, None).await?;
     same("a fork of the fork", &history(&storage, again.id, 100, false).await?[..before.len()], &before[..])
 }
 
@@ -363,10 +363,10 @@ async fn deleted_session_cannot_become_a_parent(stage: &Stage) -> Checked {
         refused!("a session made from it", result, ErrorKind::Deleted)?;
         refused!("that session", storage.sessions.load(id).await, ErrorKind::NotFound)?;
     }
-    let fork = storage.sessions.fork(&stage.effects, parent.id, None).await;
+    let fork = storage.sessions.fork(parent.id, None).await;
     refused!("a fork", fork, ErrorKind::Deleted)?;
     let unknown = NewSession::child(stage.effects.new_session_id(), &{
-        let mut unknown = Session::clone(&parent);
+        let mut unknown = SessionRecord::clone(&parent);
         unknown.id = stage.effects.new_session_id();
         unknown
     });
@@ -379,16 +379,13 @@ async fn deleted_session_cannot_become_a_parent(stage: &Stage) -> Checked {
 async fn child_is_linked_at_creation_and_reports_its_end(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
-    let child = storage
-        .sessions
-        .create_child(&stage.effects, parent.id, Patch::new().with_label("task", "search"))
-        .await?;
+    let child = storage.sessions.create_child(parent.id, Patch::new().with_label("task", "search")).await?;
     same("its parent", &child.origin.parent(), &Some(parent.id))?;
     same("its history is its own", &(child.lineage.base(), child.head >= Seq::new(1)), &(Seq::ZERO, true))?;
     let last = own_events(&storage, parent.id, 10).await?.pop();
     let announced = EventPayload::SessionChildCreated(ChildCreated::new(child.id));
     same("the parent's last event", &last.map(|event| event.decode()).transpose()?, &Some(announced))?;
-    storage.sessions.report_child(&stage.effects, child.id, Some("found".to_owned())).await?;
+    storage.sessions.report_child(child.id, Some("found".to_owned())).await?;
     let last = own_events(&storage, parent.id, 10).await?.pop();
     match last.map(|event| event.decode()).transpose()? {
         Some(EventPayload::SessionChildIdle(idle)) => {
@@ -402,7 +399,7 @@ async fn child_is_linked_at_creation_and_reports_its_end(stage: &Stage) -> Check
             return Err(Failure::new("the parent's last event", "the child's report", shown(&other)));
         }
     }
-    let result = storage.sessions.report_child(&stage.effects, parent.id, None).await;
+    let result = storage.sessions.report_child(parent.id, None).await;
     refused!("a report of a session without a parent", result, ErrorKind::InvalidInput)?;
     Ok(())
 }

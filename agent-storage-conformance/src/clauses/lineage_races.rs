@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::NewEvent;
-use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::session::{NewSession, SessionRecord, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, SessionQuery};
-use agent_core::{ErrorKind, Seq, SessionStoreExt, Storage};
+use agent_core::{ErrorKind, Seq, Storage};
 
 use crate::clauses::lineage::history;
 use crate::failure::{Checked, holds_for, refused, same};
@@ -26,15 +26,15 @@ type Racer = futures::future::BoxFuture<'static, Outcome>;
 
 /// Result of one task in a race with a deletion.
 enum Outcome {
-    Made(agent_core::Result<Arc<Session>>),
+    Made(agent_core::Result<Arc<SessionRecord>>),
     /// Tombstone, and the sessions that had been created from the session until then.
-    Deleted(agent_core::Result<(Arc<Session>, Vec<SessionSummary>)>),
+    Deleted(agent_core::Result<(Arc<SessionRecord>, Vec<SessionSummary>)>),
 }
 
 async fn delete(
     storage: &Storage,
     commit: Commit,
-) -> agent_core::Result<(Arc<Session>, Vec<SessionSummary>)> {
+) -> agent_core::Result<(Arc<SessionRecord>, Vec<SessionSummary>)> {
     let deleted = storage.sessions.commit(commit).await?.session;
     let made = storage.sessions.list(SessionQuery::new().with_parent(deleted.id).with_hidden()).await?.items;
     Ok((deleted, made))
@@ -69,8 +69,8 @@ async fn race_for_a_child(
     stage: &Stage,
     handles: &[Storage],
     round: usize,
-    parent: Arc<Session>,
-) -> Checked<Vec<Arc<Session>>> {
+    parent: Arc<SessionRecord>,
+) -> Checked<Vec<Arc<SessionRecord>>> {
     let (mut children, mut racers) = (Vec::new(), Vec::<Racer>::new());
     for storage in &handles[..2] {
         let new = NewSession::child(stage.effects.new_session_id(), &parent);
@@ -118,7 +118,7 @@ async fn purge_takes_nothing_from_a_concurrent_fork(stage: &Stage) -> Checked {
 }
 
 /// Creates sessions to be forked and purged, many at a time, because creating them is not part of the race.
-async fn forked(stage: &Stage, storage: &Storage, count: usize) -> Checked<Vec<Arc<Session>>> {
+async fn forked(stage: &Stage, storage: &Storage, count: usize) -> Checked<Vec<Arc<SessionRecord>>> {
     let workspace = stage.new_workspace(storage).await?.id;
     let mut parents = Vec::new();
     while parents.len() < count {
@@ -146,14 +146,17 @@ async fn race_purges(stage: Arc<Stage>, rounds: Range<usize>) -> Checked {
     Ok(())
 }
 
-async fn race_a_purge(stage: &Stage, handles: &[Storage], round: usize, parent: Arc<Session>) -> Checked {
+async fn race_a_purge(
+    stage: &Stage,
+    handles: &[Storage],
+    round: usize,
+    parent: Arc<SessionRecord>,
+) -> Checked {
     let before = own_events(&handles[0], parent.id, 100).await?;
     let mut racers = Vec::<Racer>::new();
     for (storage, at) in handles[..2].iter().zip([Seq::new(4), parent.head]) {
-        let (storage, effects, id) = (storage.clone(), stage.effects.clone(), parent.id);
-        racers.push(Box::pin(
-            async move { Outcome::Made(storage.sessions.fork(&effects, id, Some(at)).await) },
-        ));
+        let (storage, id) = (storage.clone(), parent.id);
+        racers.push(Box::pin(async move { Outcome::Made(storage.sessions.fork(id, Some(at)).await) }));
     }
     let (storage, end) = (handles[2].clone(), stage.seal(&parent));
     let end = end.with_trigger(Trigger::Delete(Reason::UserDeleted));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{Actor, Patch, Role};
-use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::session::{NewSession, SessionRecord, SessionSummary};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{BindingQuery, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{ErrorKind, SessionId, Storage, Timestamp};
@@ -56,7 +56,7 @@ fn ids(sessions: &[SessionSummary]) -> Vec<SessionId> {
 }
 
 /// Creates sessions of one workspace, `gap` microseconds apart.
-async fn some(stage: &Stage, storage: &Storage, count: usize, gap: i64) -> Checked<Vec<Arc<Session>>> {
+async fn some(stage: &Stage, storage: &Storage, count: usize, gap: i64) -> Checked<Vec<Arc<SessionRecord>>> {
     let workspace = stage.new_workspace(storage).await?;
     let mut made = Vec::new();
     for n in 0..count {

@@ -9,7 +9,7 @@ use agent_core::event::{
 };
 use agent_core::json::RawJson;
 use agent_core::model::{ActionId, ActionKind, Failure as RunFailure, PendingAction, Timer};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState, Target, TriggerKind, target};
 use agent_core::{ErrorKind, RunId, Seq, Storage, WorkspaceId};
 
@@ -71,7 +71,7 @@ async fn in_state(
     storage: &Storage,
     at: WorkspaceId,
     state: SessionState,
-) -> Checked<(Arc<Session>, RunId)> {
+) -> Checked<(Arc<SessionRecord>, RunId)> {
     let (new, run) = (NewSession::new(stage.effects.new_session_id(), at), stage.effects.new_run_id());
     let commit = Commit::seal(&stage.effects, new.id, Seq::ZERO)
         .with_precondition(agent_core::commit::Precondition::MustNotExist)
@@ -82,7 +82,12 @@ async fn in_state(
 }
 
 /// Adds the step for a trigger; `None` if the trigger needs more than a commit to this session.
-fn asked(kind: TriggerKind, commit: Commit, session: &Session, other: RunId) -> Checked<Option<Commit>> {
+fn asked(
+    kind: TriggerKind,
+    commit: Commit,
+    session: &SessionRecord,
+    other: RunId,
+) -> Checked<Option<Commit>> {
     use TriggerKind as T;
 
     let failure = || RunFailure::new(Reason::RunError, "the model is away");
@@ -191,11 +196,11 @@ async fn every_trigger_follows_the_transition_table(stage: &Stage) -> Checked {
 }
 
 /// Folds a log into a record.
-pub(super) fn fold(id: agent_core::SessionId, events: &[Event]) -> Checked<Arc<Session>> {
+pub(super) fn fold(id: agent_core::SessionId, events: &[Event]) -> Checked<Arc<SessionRecord>> {
     let Some((first, rest)) = events.split_first() else {
         return Err(Failure::new("a log", "at least one event", "none"));
     };
-    let mut session = Session::begin(id, first)?;
+    let mut session = SessionRecord::begin(id, first)?;
     for event in rest {
         session.apply(event)?;
     }
@@ -231,9 +236,9 @@ async fn inputs_during_preparation_are_kept_and_served(stage: &Stage) -> Checked
 async fn run_once(
     stage: &Stage,
     storage: &Storage,
-    session: &Session,
+    session: &SessionRecord,
     end: RunEnd,
-) -> Checked<(Arc<Session>, Arc<Session>)> {
+) -> Checked<(Arc<SessionRecord>, Arc<SessionRecord>)> {
     let run = stage.effects.new_run_id();
     let begin = Trigger::BeginRun(LeaseRequest::new("holder", run));
     let running = storage.sessions.commit(stage.seal(session).with_trigger(begin)).await?.session;
@@ -541,6 +546,6 @@ async fn ended_session_accepts_nothing_more(stage: &Stage) -> Checked {
     let titled =
         storage.sessions.commit(stage.seal(&over).with_event(NewEvent::updated(titled))).await?.session;
     same("what is said of it can still change", &titled.status, &over.status)?;
-    let fork = agent_core::SessionStoreExt::fork(&*storage.sessions, &stage.effects, over.id, None).await?;
+    let fork = storage.sessions.fork(over.id, None).await?;
     stage.append(&storage, &fork, "in a fork it goes on").await.map(drop)
 }

@@ -1,6 +1,5 @@
 //! JSON that was written over several lines: it is compacted when it is accepted, and nothing of it is lost.
 
-use agent_core::SessionStoreExt;
 use agent_core::commit::Commit;
 use agent_core::event::{Event, EventPayload, NewEvent};
 use agent_core::json::RawJson;
@@ -47,7 +46,7 @@ async fn multi_line_json_is_stored_compact(stage: &Stage) -> Checked {
         storage = stage.reopen(storage).await?;
         let seen = storage.sessions.load(id).await?.head;
         same("the head after reopening", &seen, &session.head)?;
-        storage.sessions.append(&stage.effects, id, seen, vec![NewEvent::user_message("after it")]).await?;
+        storage.sessions.append(id, seen, vec![NewEvent::user_message("after it")]).await?;
         storage = stage.reopen(storage).await?;
         let events = own_events(&storage, id, 2).await?;
         same("the number of events", &(events.len() as u64), &seen.next().get())?;

@@ -2,7 +2,7 @@
 
 use agent_core::commit::{Commit, Committed, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::Reason;
 use agent_core::{ErrorKind, EventId, Seq, SessionStoreExt, Storage};
 
@@ -29,7 +29,12 @@ pub(super) fn clauses() -> Vec<Clause> {
 }
 
 /// Checks that the log contains the events of one commit, once.
-async fn stands_once(storage: &Storage, session: &Session, commit: &Commit, done: &Committed) -> Checked {
+async fn stands_once(
+    storage: &Storage,
+    session: &SessionRecord,
+    commit: &Commit,
+    done: &Committed,
+) -> Checked {
     let events = own_events(storage, session.id, 1000).await?;
     let seqs: Vec<_> =
         events.iter().filter(|event| event.commit == commit.id).map(|event| event.seq.get()).collect();
@@ -43,7 +48,7 @@ fn same_answer(again: &Committed, first: &Committed) -> Checked {
     holds_for("it is marked as a replay", &again.replayed, again.replayed)
 }
 
-fn two_messages(stage: &Stage, session: &Session) -> Commit {
+fn two_messages(stage: &Stage, session: &SessionRecord) -> Commit {
     stage.seal(session).with_event(NewEvent::user_message("one")).with_event(NewEvent::user_message("two"))
 }
 

@@ -7,7 +7,7 @@ use agent_admin::salvage::salvage;
 use agent_admin::verify::{Finding, FindingKind, verify};
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::{EventPayload, NewEvent};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{BindingQuery, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{ErrorKind, Seq, Storage};
@@ -125,7 +125,7 @@ async fn purge_keeps_events_that_descendants_read(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let parent = stage.fill(&storage, &session, 9).await?;
-    let child = storage.sessions.fork(&stage.effects, parent.id, None).await?;
+    let child = storage.sessions.fork(parent.id, None).await?;
     let after = stage.fill(&storage, &parent, 5).await?;
     let before = storage.sessions.history(child.id, ReadEvents::first(100)).await?.events;
     let delete = stage.seal(&after).with_trigger(Trigger::Delete(Reason::UserDeleted));
@@ -144,7 +144,7 @@ async fn purge_keeps_events_that_descendants_read(stage: &Stage) -> Checked {
 }
 
 /// Creates a session of some events, and damages one in the middle.
-async fn damaged(stage: &Stage, storage: Storage) -> Checked<(Storage, Arc<Session>, Seq)> {
+async fn damaged(stage: &Stage, storage: Storage) -> Checked<(Storage, Arc<SessionRecord>, Seq)> {
     let session = stage.new_session(&storage).await?;
     let mut session = session;
     for n in 0..8 {
@@ -272,7 +272,7 @@ async fn rebuilt_derived_data_gives_the_same_answers(stage: &Stage) -> Checked {
         let session = stage.new_session(&storage).await?;
         sessions.push(stage.fill(&storage, &session, n * 3).await?);
     }
-    let child = storage.sessions.fork(&stage.effects, sessions[5].id, None).await?;
+    let child = storage.sessions.fork(sessions[5].id, None).await?;
     sessions.push(stage.begin_run(&storage, &child, "on").await?.0);
     let delete = stage.seal(&sessions[0]).with_trigger(Trigger::Delete(Reason::UserDeleted));
     sessions[0] = storage.sessions.commit(delete).await?.session;
@@ -296,15 +296,13 @@ async fn rebuilt_derived_data_gives_the_same_answers(stage: &Stage) -> Checked {
 /// A rebuild of derived data changes no answer: of the handle that requests it, of another, and of one that is opened
 /// later. A run that is at work keeps its lease, and can write.
 async fn a_rebuild_changes_no_answer(stage: &Stage) -> Checked {
-    use agent_core::SessionStoreExt;
-
     let (here, there) = (stage.open().await?, stage.open().await?);
     let mut sessions = Vec::new();
     for n in 0..4 {
         let session = stage.new_session(&here).await?;
         sessions.push(stage.fill(&here, &session, n * 3).await?);
     }
-    let child = here.sessions.fork(&stage.effects, sessions[3].id, None).await?;
+    let child = here.sessions.fork(sessions[3].id, None).await?;
     let (running, run) = stage.begin_run(&here, &child, "on").await?;
     let delete = stage.seal(&sessions[0]).with_trigger(Trigger::Delete(Reason::UserDeleted));
     sessions[0] = here.sessions.commit(delete).await?.session;
@@ -312,7 +310,7 @@ async fn a_rebuild_changes_no_answer(stage: &Stage) -> Checked {
     sessions[0] = Arc::new(sessions[0].tombstone());
     sessions.push(running.clone());
     let list = here.sessions.list(SessionQuery::new().with_hidden().with_total()).await?;
-    here.sessions.rebuild().await?;
+    here.sessions.maintenance().rebuild().await?;
     let later = stage.open().await?;
     for storage in [&here, &there, &later] {
         let again = storage.sessions.list(SessionQuery::new().with_hidden().with_total()).await?;
@@ -323,14 +321,12 @@ async fn a_rebuild_changes_no_answer(stage: &Stage) -> Checked {
     }
     let sealed = stage.seal_run(&running, run).with_event(NewEvent::agent_message("still here"));
     here.sessions.commit(sealed).await?;
-    there.sessions.rebuild().await?;
+    there.sessions.maintenance().rebuild().await?;
     stage.append(&there, &sessions[2], "on").await.map(drop)
 }
 
 /// Verifying a store with objects of every kind finds no damage, and counts each object.
 async fn verify_finds_no_damage_in_a_sound_store(stage: &Stage) -> Checked {
-    use agent_core::SessionStoreExt;
-
     let storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?;
     storage
@@ -341,7 +337,7 @@ async fn verify_finds_no_damage_in_a_sound_store(stage: &Stage) -> Checked {
     let new = NewSession::new(stage.effects.new_session_id(), workspace.id);
     let session = stage.create(&storage, new).await?;
     let session = stage.fill(&storage, &session, 12).await?;
-    let child = storage.sessions.fork(&stage.effects, session.id, None).await?;
+    let child = storage.sessions.fork(session.id, None).await?;
     stage.begin_run(&storage, &child, "on").await?;
     let gone = NewSession::new(stage.effects.new_session_id(), workspace.id);
     let gone = stage.create(&storage, gone).await?;
@@ -411,7 +407,7 @@ async fn verify_finds_damaged_bindings(stage: &Stage) -> Checked {
 async fn salvage_copies_all_readable_events(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (storage, session, at) = damaged(stage, storage).await?;
-    let saved = salvage(&storage, &stage.effects, session.id, Some(session.workspace)).await?;
+    let saved = salvage(&storage, session.id, Some(session.workspace)).await?;
     same("the events that were read", &saved.read, &(session.head.get() - 1))?;
     let gaps: Vec<_> = saved.lost.iter().map(|gap| (gap.first, gap.last)).collect();
     same("what could not be read", &gaps, &vec![(at, at)])?;
@@ -447,12 +443,10 @@ async fn salvage_copies_all_readable_events(stage: &Stage) -> Checked {
 
 /// Saving a damaged fork also saves the events that it shares with its parent.
 async fn salvaged_fork_includes_its_shared_history(stage: &Stage) -> Checked {
-    use agent_core::SessionStoreExt;
-
     let storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
     let parent = stage.append(&storage, &parent, "shared").await?.session;
-    let mut fork = storage.sessions.fork(&stage.effects, parent.id, None).await?;
+    let mut fork = storage.sessions.fork(parent.id, None).await?;
     for n in 0..6 {
         fork = stage.append(&storage, &fork, &format!("message {n}")).await?.session;
     }
@@ -461,7 +455,7 @@ async fn salvaged_fork_includes_its_shared_history(stage: &Stage) -> Checked {
     let at = Seq::new(parent.head.get() + 4);
     stage.damage(Damage::Event(fork.id, at)).await?;
     let storage = stage.open().await?;
-    let saved = salvage(&storage, &stage.effects, fork.id, None).await?;
+    let saved = salvage(&storage, fork.id, None).await?;
     same("where it is", &saved.session.workspace, &fork.workspace)?;
     let gaps: Vec<_> = saved.lost.iter().map(|gap| (gap.first, gap.last)).collect();
     same("what could not be read", &gaps, &vec![(at, at)])?;

@@ -10,7 +10,7 @@ use agent_core::event::{Decision, EventPayload, NewEvent, ToolConfirmation};
 use agent_core::model::{ActionId, ActionKind, PendingAction};
 use agent_core::state::SessionState;
 use agent_core::store::ContentHash;
-use agent_core::{ErrorKind, Seq, SessionStoreExt, Storage, WriteOutcome};
+use agent_core::{ErrorKind, Seq, Storage, WriteOutcome};
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, table};
@@ -270,13 +270,13 @@ async fn appends_from_many_handles_all_land(stage: &Stage) -> Checked {
     let session = stage.new_session(&handles[0]).await?;
     let each = (stage.settings.rounds / TASKS).max(2);
     let results = race((0..TASKS).map(|task| {
-        let (store, effects) = (handles[task % HANDLES].sessions.clone(), stage.effects.clone());
+        let store = handles[task % HANDLES].sessions.clone();
         let (id, mut seen) = (session.id, session.head);
         async move {
             let mut acknowledged = Vec::new();
             for n in 0..each {
                 let events = vec![NewEvent::user_message(format!("task {task} message {n}"))];
-                let done = store.append(&effects, id, seen, events).await?;
+                let done = store.append(id, seen, events).await?;
                 acknowledged.push((done.last, format!("task {task} message {n}")));
                 seen = done.last;
             }
@@ -397,10 +397,10 @@ async fn stores_of_several_backends_work_as_one(stage: &Stage) -> Checked {
     let (workspaces, sessions, bindings) =
         (handles[0].workspaces.clone(), handles[1].sessions.clone(), handles[2].bindings.clone());
     for storage in [
-        Storage::new(workspaces.clone(), sessions.clone(), bindings.clone()),
-        Storage::new(other.workspaces.clone(), sessions.clone(), bindings.clone()),
-        Storage::new(workspaces.clone(), other.sessions.clone(), bindings),
-        Storage::new(workspaces, sessions, other.bindings.clone()),
+        Storage::new(workspaces.clone(), sessions.store().clone(), bindings.clone()),
+        Storage::new(other.workspaces.clone(), sessions.store().clone(), bindings.clone()),
+        Storage::new(workspaces.clone(), other.sessions.store().clone(), bindings),
+        Storage::new(workspaces, sessions.store().clone(), other.bindings.clone()),
     ] {
         let device = stage.device(&format!("device {}", stage.effects.new_uuid()))?;
         let session = stage.new_session(&storage).await?;
@@ -423,15 +423,14 @@ async fn a_handle_serves_any_task_on_any_runtime(stage: &Stage) -> Checked {
     let session = stage.new_session(&storage).await?;
     let threads: Vec<_> = (0..3)
         .map(|n| {
-            let (storage, effects, id, seen) =
-                (storage.clone(), stage.effects.clone(), session.id, session.head);
+            let (storage, id, seen) = (storage.clone(), session.id, session.head);
             std::thread::spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 let runtime =
                     runtime.map_err(|error| Failure::new("starting a runtime", "success", error))?;
                 runtime.block_on(async move {
                     let events = vec![NewEvent::user_message(format!("thread {n}"))];
-                    let done = storage.sessions.append(&effects, id, seen, events).await?;
+                    let done = storage.sessions.append(id, seen, events).await?;
                     storage.workspaces.load(done.session.workspace).await?;
                     Ok::<_, Failure>(done.last)
                 })

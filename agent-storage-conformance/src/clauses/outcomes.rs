@@ -7,7 +7,7 @@ use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::model::{Patch, Timer};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState, TriggerKind};
 use agent_core::store::Purge;
 use agent_core::{Error, ErrorKind, Seq, Storage, WriteOutcome};
@@ -185,16 +185,17 @@ async fn invalid_commit_is_refused_before_any_write(stage: &Stage) -> Checked {
 /// still accepts messages, and removing something frees room.
 async fn record_contents_are_limited(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
-    let full = async |events: Vec<NewEvent>, one_more: NewEvent, less: NewEvent| -> Checked<Arc<Session>> {
-        let session = stage.new_session(&storage).await?;
-        let now = storage.sessions.commit(stage.seal(&session).with_events(events)).await?.session;
-        let result = storage.sessions.commit(stage.seal(&now).with_event(one_more.clone())).await;
-        refused!("one more", result, ErrorKind::LimitExceeded)?;
-        same("the session", &storage.sessions.load(session.id).await?, &now)?;
-        let appended = stage.append(&storage, &now, "still here").await?.session;
-        let made_room = storage.sessions.commit(stage.seal(&appended).with_event(less)).await?.session;
-        Ok(storage.sessions.commit(stage.seal(&made_room).with_event(one_more)).await?.session)
-    };
+    let full =
+        async |events: Vec<NewEvent>, one_more: NewEvent, less: NewEvent| -> Checked<Arc<SessionRecord>> {
+            let session = stage.new_session(&storage).await?;
+            let now = storage.sessions.commit(stage.seal(&session).with_events(events)).await?.session;
+            let result = storage.sessions.commit(stage.seal(&now).with_event(one_more.clone())).await;
+            refused!("one more", result, ErrorKind::LimitExceeded)?;
+            same("the session", &storage.sessions.load(session.id).await?, &now)?;
+            let appended = stage.append(&storage, &now, "still here").await?.session;
+            let made_room = storage.sessions.commit(stage.seal(&appended).with_event(less)).await?.session;
+            Ok(storage.sessions.commit(stage.seal(&made_room).with_event(one_more)).await?.session)
+        };
     let many = (0..64).fold(Patch::new(), |patch, n| patch.with_label(format!("label {n}"), "x"));
     let (more, less) = (Patch::new().with_label("more", "x"), Patch::new().without_label("label 0"));
     full(vec![NewEvent::updated(many)], NewEvent::updated(more), NewEvent::updated(less)).await?;
@@ -243,7 +244,7 @@ async fn checks_come_in_the_stated_order(stage: &Stage) -> Checked {
     let run = stage.effects.new_run_id();
     let wrong_head = Precondition::Matches(Seq::new(77));
     let patch = (0..70).fold(Patch::new(), |patch, n| patch.with_label(format!("label {n}"), "x"));
-    let faulty = |session: &Session| {
+    let faulty = |session: &SessionRecord| {
         stage
             .seal(session)
             .with_event(NewEvent::updated(patch.clone()))

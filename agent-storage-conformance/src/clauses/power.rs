@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::{DeviceId, ErrorKind, SessionId, Storage, WorkspaceId, WriteOutcome};
 
@@ -31,7 +31,7 @@ struct Acknowledged {
     workspaces: BTreeMap<WorkspaceId, Option<Workspace>>,
     configs: BTreeMap<WorkspaceId, Option<String>>,
     bindings: BTreeMap<DeviceId, Option<WorkspaceId>>,
-    sessions: BTreeMap<SessionId, Arc<Session>>,
+    sessions: BTreeMap<SessionId, Arc<SessionRecord>>,
 }
 
 impl Acknowledged {

@@ -8,7 +8,7 @@ use agent_core::json::RawJson;
 use agent_core::model::{
     Access, Actor, Attributes, ExternalHandle, Failure as RunFailure, Patch, Role, Timer, Title,
 };
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents, SessionQuery};
 use agent_core::{ErrorKind, Seq, SessionId, SessionStoreExt, Storage};
@@ -25,7 +25,7 @@ pub(super) fn clauses() -> Vec<Clause> {
     .concat()
 }
 
-async fn delete(stage: &Stage, storage: &Storage, session: &Session) -> Checked<Arc<Session>> {
+async fn delete(stage: &Stage, storage: &Storage, session: &SessionRecord) -> Checked<Arc<SessionRecord>> {
     let delete = stage.seal(session).with_trigger(Trigger::Delete(Reason::UserDeleted));
     Ok(storage.sessions.commit(delete).await?.session)
 }
@@ -37,9 +37,9 @@ async fn purge_keeps_events_that_live_forks_read(stage: &Stage) -> Checked {
     let parent = stage.new_session(&storage).await?;
     let parent = stage.fill(&storage, &parent, 2).await?;
     let parent = stage.fill(&storage, &parent, 2).await?;
-    let fork = storage.sessions.fork(&stage.effects, parent.id, None).await?;
-    let nested = storage.sessions.fork(&stage.effects, fork.id, Some(Seq::new(3))).await?;
-    let child = storage.sessions.create_child(&stage.effects, parent.id, Patch::new()).await?;
+    let fork = storage.sessions.fork(parent.id, None).await?;
+    let nested = storage.sessions.fork(fork.id, Some(Seq::new(3))).await?;
+    let child = storage.sessions.create_child(parent.id, Patch::new()).await?;
     let history = async |storage: &Storage, id: SessionId| -> Checked<_> {
         Ok(storage.sessions.history(id, ReadEvents::first(100)).await?.events)
     };
@@ -80,7 +80,7 @@ async fn purge_keeps_events_that_live_forks_read(stage: &Stage) -> Checked {
 const WORD: &str = "sesame";
 
 /// Creates a session in whose record each text field contains the word.
-async fn wordy(stage: &Stage, storage: &Storage, creator: &Actor) -> Checked<Arc<Session>> {
+async fn wordy(stage: &Stage, storage: &Storage, creator: &Actor) -> Checked<Arc<SessionRecord>> {
     let patch = Patch::new()
         .with_title(Title::by_user(WORD))
         .with_label(WORD, WORD)
@@ -134,7 +134,7 @@ async fn purged_tombstone_keeps_no_text(stage: &Stage) -> Checked {
             }
         }
         if round == 1 {
-            storage.sessions.rebuild().await?;
+            storage.sessions.maintenance().rebuild().await?;
         }
         storage = stage.reopen(storage).await?;
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::NewEvent;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, ReadEvents, SessionQuery};
 use agent_core::{ErrorKind, Seq, SessionId, Storage};
@@ -22,7 +22,7 @@ pub(super) fn clauses() -> Vec<Clause> {
 }
 
 /// Creates a session of some events with one damaged in the middle, and a session without damage.
-async fn damaged(stage: &Stage) -> Checked<(Storage, Arc<Session>, Arc<Session>)> {
+async fn damaged(stage: &Stage) -> Checked<(Storage, Arc<SessionRecord>, Arc<SessionRecord>)> {
     let storage = stage.open().await?;
     let (mut session, other) = (stage.new_session(&storage).await?, stage.new_session(&storage).await?);
     for n in 0..8 {
@@ -34,13 +34,11 @@ async fn damaged(stage: &Stage) -> Checked<(Storage, Arc<Session>, Arc<Session>)
 }
 
 /// Deletes a session like hosts do: by a commit, or as a damaged session if its record is unreadable.
-async fn delete(stage: &Stage, storage: &Storage, id: SessionId) -> Checked<Arc<Session>> {
-    use agent_core::SessionStoreExt;
-
+async fn delete(stage: &Stage, storage: &Storage, id: SessionId) -> Checked<Arc<SessionRecord>> {
     let (store, reason) = (&storage.sessions, Reason::UserDeleted);
-    match store.trigger(&stage.effects, id, Trigger::Delete(reason)).await {
+    match store.trigger(id, Trigger::Delete(reason)).await {
         Err(error) if *error.kind() == ErrorKind::Corrupt => {
-            Ok(store.delete_damaged(id, stage.effects.now(), reason).await?)
+            Ok(store.maintenance().delete_damaged(id, stage.effects.now(), reason).await?)
         }
         deleted => Ok(deleted?.session),
     }
@@ -49,8 +47,6 @@ async fn delete(stage: &Stage, storage: &Storage, id: SessionId) -> Checked<Arc<
 /// A damaged session can be deleted by its id: every handle then finds a tombstone, its id is not used again, no
 /// session can be created from it, and its bytes are removed by a purge.
 async fn a_damaged_session_can_be_deleted(stage: &Stage) -> Checked {
-    use agent_core::SessionStoreExt;
-
     let (storage, session, other) = damaged(stage).await?;
     let deleted = delete(stage, &storage, session.id).await?;
     same("the state", &deleted.status.state, &SessionState::Deleted)?;
@@ -65,7 +61,7 @@ async fn a_damaged_session_can_be_deleted(stage: &Stage) -> Checked {
             refused!("a commit", store.commit(append).await, ErrorKind::Deleted)?;
             let create = Commit::create(&stage.effects, NewSession::new(session.id, session.workspace));
             refused!("a creation of its id", store.commit(create).await, ErrorKind::Deleted)?;
-            let fork = store.fork(&stage.effects, session.id, None).await;
+            let fork = store.fork(session.id, None).await;
             refused!("a fork", fork, ErrorKind::Deleted)?;
             if stage.lists_at_once(storage) {
                 let page = store.list(SessionQuery::new()).await?;
@@ -92,7 +88,7 @@ async fn a_damaged_session_can_be_deleted(stage: &Stage) -> Checked {
 /// Data derived from a damaged log is not rebuilt, and the result names the session.
 async fn rebuild_names_the_sessions_it_skipped(stage: &Stage) -> Checked {
     let (storage, session, _) = damaged(stage).await?;
-    let rebuilt = storage.sessions.rebuild().await?;
+    let rebuilt = storage.sessions.maintenance().rebuild().await?;
     if rebuilt.sessions == 0 && rebuilt.damaged.is_empty() {
         // It derives nothing.
         return Ok(());

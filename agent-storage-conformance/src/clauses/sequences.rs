@@ -9,7 +9,7 @@ use agent_core::commit::{Commit, Committed, LeaseRequest, Precondition, RunEnd, 
 use agent_core::event::{NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{CallId, Patch, Timer, Workspace};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{BindingQuery, ContentHash, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{MemoryStore, Result, RunId, Seq, SessionId, SessionStore, Storage, WorkspaceId};
@@ -111,7 +111,7 @@ impl<'a> Play<'a> {
     }
 
     /// Returns the session of a slot in the reference; `None` if it does not exist.
-    async fn now(&self, slot: usize) -> Option<Arc<Session>> {
+    async fn now(&self, slot: usize) -> Option<Arc<SessionRecord>> {
         SessionStore::load(&*self.reference.sessions, self.sessions[slot]).await.ok()
     }
 

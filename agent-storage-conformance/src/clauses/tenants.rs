@@ -75,8 +75,8 @@ async fn ids_of_another_tenant_are_not_found(stage: &Stage) -> Checked {
     let (id, epoch) = (session.id, session.epoch);
     refused!("a load", two.sessions.load(id).await, ErrorKind::NotFound)?;
     refused!("a read", two.sessions.read(id, ReadEvents::default()).await, ErrorKind::NotFound)?;
-    refused!("a heartbeat", two.sessions.heartbeat(id, epoch).await, ErrorKind::NotFound)?;
-    refused!("a lease status", two.sessions.lease_status(id, epoch).await, ErrorKind::NotFound)?;
+    refused!("a heartbeat", two.sessions.leases().heartbeat(id, epoch).await, ErrorKind::NotFound)?;
+    refused!("a lease status", two.sessions.leases().status(id, epoch).await, ErrorKind::NotFound)?;
     refused!("a purge", two.sessions.purge(Purge::new(id, session.head)).await, ErrorKind::NotFound)?;
     let commit = stage.seal(&session).with_event(NewEvent::user_message("into another's"));
     refused!("a commit", two.sessions.commit(commit).await, ErrorKind::NotFound)?;
@@ -140,9 +140,9 @@ async fn lease_of_one_tenant_affects_no_other(stage: &Stage) -> Checked {
         );
     }
     let epoch = running[0].epoch;
-    let before = two.sessions.lease_status(id, epoch).await?;
-    one.sessions.heartbeat(id, epoch).await?;
-    same("the other's lease status", &two.sessions.lease_status(id, epoch).await?, &before)?;
+    let before = two.sessions.leases().status(id, epoch).await?;
+    one.sessions.leases().heartbeat(id, epoch).await?;
+    same("the other's lease status", &two.sessions.leases().status(id, epoch).await?, &before)?;
     same("the other's session", &two.sessions.load(id).await?, &running[1])
 }
 

@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 
 use agent_core::commit::{Commit, Committed, Precondition, Step, Trigger};
 use agent_core::model::NeededBlob;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{
     BlobContent, BlobInfo, BlobQuery, Page, Purge, Purged, PutBlob, ReadBlob, ReadEvents, SessionQuery,
-    SweepBlobs, SweptBlobs, blobs_unsupported,
+    SweepBlobs, SweptBlobs,
 };
 use agent_core::{
     BlobName, CommitId, Error, ErrorKind, MemoryStore, Plan, Result, SessionId, SessionStore, plan,
@@ -63,8 +63,11 @@ impl<T: Eq + Hash> Set<T> {
 const LISTED: usize = 1000;
 
 impl Handle {
-    fn keeps_blobs(&self, session: Option<SessionId>) -> Result<()> {
-        if self.is(Fault::NoBlobs) { Err(blobs_unsupported(session)) } else { Ok(()) }
+    fn keeps_blobs(&self) -> Result<()> {
+        if self.is(Fault::NoBlobs) {
+            return Err(Error::new(ErrorKind::Unsupported, "this store keeps no blobs"));
+        }
+        Ok(())
     }
 
     /// Loses all blobs of a session.
@@ -76,11 +79,11 @@ impl Handle {
     }
 
     async fn blobs_below(&self, session: SessionId) -> Result<Vec<BlobInfo>> {
-        Ok(self.store.list_blobs(BlobQuery::new(session).with_limit(LISTED)).await?.items)
+        Ok(self.store.blobs().list(BlobQuery::new(session).with_limit(LISTED)).await?.items)
     }
 
     async fn size_of(&self, session: SessionId, name: BlobName) -> Option<u64> {
-        self.read_blob(ReadBlob::new(session, name)).await.ok().map(|read| read.blob.bytes)
+        self.blobs().read(ReadBlob::new(session, name)).await.ok().map(|read| read.blob.bytes)
     }
 
     /// Commits with a fault of blobs; `None` if it has none.
@@ -143,7 +146,7 @@ impl Handle {
     async fn despite(
         &self,
         commit: &Commit,
-        now: Option<&Session>,
+        now: Option<&SessionRecord>,
         planned: Result<Plan>,
         error: Error,
     ) -> Result<Committed> {
@@ -171,10 +174,10 @@ impl Handle {
             (Fault::BlobsOfParentsAccepted, ErrorKind::BlobMissing { blobs }, _) => {
                 let Some(parent) = now.and_then(|now| now.origin.parent()) else { return Err(error) };
                 for name in blobs {
-                    let Ok(read) = self.store.read_blob(ReadBlob::new(parent, *name)).await else {
+                    let Ok(read) = self.store.blobs().read(ReadBlob::new(parent, *name)).await else {
                         return Err(error);
                     };
-                    self.store.put_blob(PutBlob::new(commit.session, read.blob, read.content)).await?;
+                    self.store.blobs().put(PutBlob::new(commit.session, read.blob, read.content)).await?;
                 }
                 self.store.commit(commit.clone()).await
             }
@@ -183,7 +186,7 @@ impl Handle {
     }
 
     pub(crate) async fn put_blob(&self, mut put: PutBlob) -> Result<()> {
-        self.keeps_blobs(Some(put.session))?;
+        self.keeps_blobs()?;
         let (key, shared) = ((put.session, put.blob.name), &self.shared.blobs);
         if self.is(Fault::LargeBlobReadFirst)
             && let Some(first) = put.content.try_next().await?
@@ -194,7 +197,7 @@ impl Handle {
         if self.is(Fault::ConcurrentPutRefused) && !is_first {
             return Err(Error::new(ErrorKind::Unavailable, "another put of this blob is going on"));
         }
-        let done = self.store.put_blob(put).await;
+        let done = self.store.blobs().put(put).await;
         shared.begun.remove(&key);
         match (self.fault, done) {
             (Fault::WrongContentAccepted, Err(error)) if *error.kind() == ErrorKind::InvalidInput => Ok(()),
@@ -211,7 +214,7 @@ impl Handle {
     }
 
     pub(crate) async fn read_blob(&self, mut read: ReadBlob) -> Result<BlobContent> {
-        self.keeps_blobs(Some(read.session))?;
+        self.keeps_blobs()?;
         let (shared, not_found) = (self.shared.clone(), read.not_found());
         if shared.blobs.lost.has(&(read.session, read.name)) {
             return Err(not_found);
@@ -223,10 +226,10 @@ impl Handle {
             return Err(Error::new(ErrorKind::Unavailable, "a blob is being read"));
         }
         let again = read.clone();
-        let mut found = match self.store.read_blob(read).await {
+        let mut found = match self.store.blobs().read(read).await {
             Err(error) if *error.kind() == ErrorKind::NotFound => {
                 shared.busy.store(false, Ordering::SeqCst);
-                shared.blobs.left.read_blob(again.clone()).await.map_err(|_| not_found)?
+                shared.blobs.left.blobs().read(again.clone()).await.map_err(|_| not_found)?
             }
             found => found?,
         };
@@ -243,7 +246,7 @@ impl Handle {
                 let store = self.store.clone();
                 let is_there = move |_: &_| {
                     let (store, again) = (store.clone(), again.clone());
-                    async move { store.read_blob(again).await.is_ok() }
+                    async move { store.blobs().read(again).await.is_ok() }
                 };
                 found.content.take_while(is_there).boxed()
             }
@@ -254,9 +257,9 @@ impl Handle {
 
     pub(crate) async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
         let id = query.session;
-        self.keeps_blobs(Some(id))?;
-        let mut page = self.store.list_blobs(query.clone()).await?;
-        page.items.extend(self.shared.blobs.left.list_blobs(query).await?.items);
+        self.keeps_blobs()?;
+        let mut page = self.store.blobs().list(query.clone()).await?;
+        page.items.extend(self.shared.blobs.left.blobs().list(query).await?.items);
         page.items.retain(|blob| !self.shared.blobs.lost.has(&(id, blob.name)));
         match self.fault {
             Fault::BlobListUnordered => page.items.reverse(),
@@ -279,7 +282,7 @@ impl Handle {
     }
 
     pub(crate) async fn sweep_blobs(&self, mut sweep: SweepBlobs) -> Result<SweptBlobs> {
-        self.keeps_blobs(sweep.session)?;
+        self.keeps_blobs()?;
         match self.fault {
             Fault::SweepKeepsOrphans => sweep.dry_run = true,
             Fault::DryRunSweeps => sweep.dry_run = false,
@@ -289,7 +292,7 @@ impl Handle {
             (Fault::SweepRemovesNamed, Some(id)) if !sweep.dry_run => self.lose_blobs(id).await?,
             (Fault::SweepOfNoneSweepsAll, None) => {
                 for session in SessionStore::list(&self.store, SessionQuery::new()).await?.items {
-                    self.store.sweep_blobs(SweepBlobs::of(session.id)).await?;
+                    self.store.blobs().sweep(SweepBlobs::of(session.id)).await?;
                 }
             }
             (Fault::SweepDecidesEarly, Some(id)) if !sweep.dry_run && self.now(id).await.is_some() => {
@@ -307,7 +310,7 @@ impl Handle {
             }
             _ => {}
         }
-        self.store.sweep_blobs(sweep).await
+        self.store.blobs().sweep(sweep).await
     }
 
     /// Purges with a fault of blobs.
@@ -315,8 +318,8 @@ impl Handle {
         let id = purge.session;
         if self.is(Fault::PurgeKeepsBlobs) {
             for blob in self.blobs_below(id).await? {
-                let read = self.store.read_blob(ReadBlob::new(id, blob.name)).await?;
-                self.shared.blobs.left.put_blob(PutBlob::new(id, blob, read.content)).await?;
+                let read = self.store.blobs().read(ReadBlob::new(id, blob.name)).await?;
+                self.shared.blobs.left.blobs().put(PutBlob::new(id, blob, read.content)).await?;
             }
         }
         let done = self.store.purge(purge).await?;

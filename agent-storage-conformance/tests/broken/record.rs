@@ -2,7 +2,7 @@
 
 use agent_core::Seq;
 use agent_core::model::{Counts, Lineage, Origin};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::Reason;
 
 /// A part of a session's record.
@@ -25,7 +25,7 @@ pub(crate) enum Column {
 }
 
 /// The record without that part.
-pub(crate) fn without(column: Column, mut session: Session) -> Session {
+pub(crate) fn without(column: Column, mut session: SessionRecord) -> SessionRecord {
     match column {
         Column::Action => session.action = None,
         Column::Attempts => session.attempts = 0,

@@ -10,12 +10,12 @@ use agent_core::commit::{Commit, Committed, Precondition, Step, Trigger};
 use agent_core::event::{Event, EventType, NewEvent};
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::{Actor, Lease, Workspace};
-use agent_core::session::{Session, SessionSummary};
+use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::state::SessionState;
 use agent_core::store::{
-    Binding, BindingQuery, BlobContent, BlobInfo, BlobQuery, Capabilities, ContentHash, Damaged,
-    DeletedTenant, EventPage, LeaseStatus, Page, Pending, Purge, Purged, PutBlob, ReadBlob, ReadEvents,
-    Rebuilt, SessionQuery, SweepBlobs, SweptBlobs, WorkspaceQuery,
+    Binding, BindingQuery, BlobContent, BlobInfo, BlobQuery, BlobStore, Capabilities, ContentHash, Damaged,
+    DeletedTenant, EventPage, LeaseStatus, LeaseStore, Maintenance, Page, Pending, Purge, Purged, PutBlob,
+    ReadBlob, ReadEvents, Rebuilt, SessionQuery, SweepBlobs, SweptBlobs, WorkspaceQuery,
 };
 use agent_core::{
     Backend, BindingStore, CommitId, DeviceId, Epoch, Error, ErrorKind, MemoryStore, Result, Revision, Seq,
@@ -222,7 +222,7 @@ pub(crate) struct Shared {
     /// Up to where the events of purged sessions are shown, where the store under this one kept more.
     purged: Mutex<HashMap<SessionId, Seq>>,
     /// The records of purged sessions, as they were before.
-    unburied: Mutex<HashMap<SessionId, Session>>,
+    unburied: Mutex<HashMap<SessionId, SessionRecord>>,
     opened: Mutex<HashSet<TenantId>>,
 }
 
@@ -251,7 +251,7 @@ impl Factory for Broken {
             }
         }
         if self.0 == Fault::BlobsLostOnReopening {
-            site.store.for_tenant(tenant).sweep_blobs(SweepBlobs::without_session()).await?;
+            site.store.for_tenant(tenant).blobs().sweep(SweepBlobs::without_session()).await?;
         }
         let store =
             if self.0 == Fault::TenantLeak { site.store.clone() } else { site.store.for_tenant(tenant) };
@@ -397,7 +397,7 @@ impl Handle {
         self.fault == fault
     }
 
-    pub(crate) async fn now(&self, id: SessionId) -> Option<Arc<Session>> {
+    pub(crate) async fn now(&self, id: SessionId) -> Option<Arc<SessionRecord>> {
         SessionStore::load(&self.store, id).await.ok()
     }
 
@@ -476,7 +476,7 @@ impl Handle {
     }
 
     /// The record as the fault shows it.
-    fn shown(&self, session: Session) -> Session {
+    fn shown(&self, session: SessionRecord) -> SessionRecord {
         match self.fault {
             Fault::Loses(column) => without(column, session),
             Fault::ReopenedWithoutLabels if !self.wrote.load(Ordering::SeqCst) => {
@@ -657,7 +657,7 @@ impl SessionStore for Handle {
         }
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         self.flush().await;
         self.not_moved(Fault::MovedIsRead)?;
         self.at_home()?;
@@ -693,7 +693,7 @@ impl SessionStore for Handle {
         }
         self.not_busy().await?;
         let newest = read.newest;
-        let mut page = self.store.read(id, read).await?;
+        let mut page = SessionStore::read(&self.store, id, read).await?;
         let damage = *self.shared.event_damaged.lock().unwrap();
         if let Some((_, at)) = damage.filter(|(damaged, _)| *damaged == id) {
             match page.events.iter().position(|event| event.seq == at) {
@@ -836,20 +836,70 @@ impl SessionStore for Handle {
         self.purge_blobs(purge).await
     }
 
-    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        self.store.heartbeat(id, epoch).await
+    fn capabilities(&self) -> Capabilities {
+        let capabilities = self.store.capabilities();
+        let without = matches!(self.fault, Fault::NoBlobs | Fault::BlobsUndeclared);
+        if without { capabilities.with_blobs(0) } else { capabilities }
     }
 
-    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
-        let mut lease_status = self.store.lease_status(id, epoch).await?;
+    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
+        if self.is(Fault::WaitingEndsEarly) {
+            return Ok(SessionStore::load(&self.store, id).await?.head);
+        }
+        self.store.changed(id, seen).await
+    }
+
+    fn leases(&self) -> &dyn LeaseStore {
+        self
+    }
+
+    fn blobs(&self) -> &dyn BlobStore {
+        self
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+#[async_trait]
+impl LeaseStore for Handle {
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        self.store.leases().heartbeat(id, epoch).await
+    }
+
+    async fn status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+        let mut lease_status = self.store.leases().status(id, epoch).await?;
         if self.is(Fault::StatusReadsAreHeartbeats) {
             lease_status.heartbeat += self.shared.status_reads.fetch_add(1, Ordering::SeqCst);
         }
         Ok(lease_status)
     }
+}
 
+#[async_trait]
+impl BlobStore for Handle {
+    async fn put(&self, put: PutBlob) -> Result<()> {
+        Handle::put_blob(self, put).await
+    }
+
+    async fn read(&self, read: ReadBlob) -> Result<BlobContent> {
+        Handle::read_blob(self, read).await
+    }
+
+    async fn list(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+        Handle::list_blobs(self, query).await
+    }
+
+    async fn sweep(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+        Handle::sweep_blobs(self, sweep).await
+    }
+}
+
+#[async_trait]
+impl Maintenance for Handle {
     async fn check(&self) -> Result<Vec<Damaged>> {
-        self.store.check().await
+        self.store.maintenance().check().await
     }
 
     async fn pending(&self) -> Result<Vec<Pending>> {
@@ -863,36 +913,7 @@ impl SessionStore for Handle {
         if self.is(Fault::RebuildSkipsSilently) {
             return Ok(Rebuilt::new(1));
         }
-        self.store.rebuild().await
-    }
-
-    async fn put_blob(&self, put: PutBlob) -> Result<()> {
-        Handle::put_blob(self, put).await
-    }
-
-    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
-        Handle::read_blob(self, read).await
-    }
-
-    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
-        Handle::list_blobs(self, query).await
-    }
-
-    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
-        Handle::sweep_blobs(self, sweep).await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        let capabilities = self.store.capabilities();
-        let without = matches!(self.fault, Fault::NoBlobs | Fault::BlobsUndeclared);
-        if without { capabilities.with_blobs(0) } else { capabilities }
-    }
-
-    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
-        if self.is(Fault::WaitingEndsEarly) {
-            return Ok(SessionStore::load(&self.store, id).await?.head);
-        }
-        self.store.changed(id, seen).await
+        self.store.maintenance().rebuild().await
     }
 }
 
@@ -913,17 +934,18 @@ impl WorkspaceStore for Handle {
         match (self.fault, expect) {
             (Fault::DroppedPutIsHalfApplied, Precondition::MustNotExist) if !there => {
                 let half = workspace.clone().with_name("half");
-                let half = self.store.put(half, Precondition::MustNotExist).await?;
+                let half = WorkspaceStore::put(&self.store, half, Precondition::MustNotExist).await?;
                 tokio::task::yield_now().await;
                 (workspace.revision, expect) = (half.revision, Precondition::MustExist);
             }
             (Fault::WorkspaceCreationRaces, Precondition::MustNotExist) if !there => {
                 tokio::task::yield_now().await;
-                let created = self.store.put(workspace.clone(), Precondition::MustNotExist).await;
+                let created =
+                    WorkspaceStore::put(&self.store, workspace.clone(), Precondition::MustNotExist).await;
                 return if created.is_ok() {
                     created
                 } else {
-                    self.store.put(workspace, Precondition::MustExist).await
+                    WorkspaceStore::put(&self.store, workspace, Precondition::MustExist).await
                 };
             }
             (Fault::DescriptionLost, _) => workspace.description = None,
@@ -938,7 +960,9 @@ impl WorkspaceStore for Handle {
             _ => {}
         }
         let any = self.is(Fault::PutIgnoresTheRevision) && matches!(expect, Precondition::Matches(_));
-        let put = self.store.put(workspace, if any { Precondition::MustExist } else { expect }).await;
+        let put =
+            WorkspaceStore::put(&self.store, workspace, if any { Precondition::MustExist } else { expect })
+                .await;
         put.map_err(|error| self.spoiled(error, ""))
     }
 

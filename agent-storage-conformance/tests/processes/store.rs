@@ -12,12 +12,12 @@ use std::time::Duration;
 use agent_core::commit::{Commit, Committed, Precondition};
 use agent_core::event::Event;
 use agent_core::model::{NeededBlob, Workspace};
-use agent_core::session::{Session, SessionSummary};
+use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::store::{
     BLOB_CHUNK_BYTES, BLOB_MAX_BYTES, Binding, BindingQuery, BlobChunk, BlobContent, BlobInfo, BlobQuery,
-    Capabilities, ContentHash, DeletedTenant, Durability, EventPage, LeaseStatus, Page, Purge, Purged,
-    PutBlob, ReadBlob, ReadEvents, Scope, SessionQuery, SweepBlobs, SweptBlobs, WorkspaceQuery,
-    check_no_live_run, decide_bind,
+    BlobStore, Capabilities, ContentHash, DeletedTenant, Durability, EventPage, LeaseStatus, LeaseStore,
+    Page, Purge, Purged, PutBlob, ReadBlob, ReadEvents, Scope, SessionQuery, SweepBlobs, SweptBlobs,
+    WorkspaceQuery, check_no_live_run, decide_bind,
 };
 use agent_core::{
     Backend, BindingStore, BlobName, DeviceId, Epoch, Error, ErrorKind, Plan, Result, Revision, Seq,
@@ -129,11 +129,11 @@ fn blobs(entries: &Entries) -> impl Iterator<Item = (SessionId, BlobInfo)> {
     })
 }
 
-fn session(entries: &Entries, id: SessionId) -> Result<Option<Session>> {
-    entries.get(&key("session", id)).map(|json| Session::from_json(json)).transpose()
+fn session(entries: &Entries, id: SessionId) -> Result<Option<SessionRecord>> {
+    entries.get(&key("session", id)).map(|json| SessionRecord::from_json(json)).transpose()
 }
 
-fn existing(entries: &Entries, id: SessionId) -> Result<Session> {
+fn existing(entries: &Entries, id: SessionId) -> Result<SessionRecord> {
     let absent = || Error::new(ErrorKind::NotFound, format!("session {id} does not exist"));
     session(entries, id)?.ok_or_else(absent)
 }
@@ -391,7 +391,7 @@ impl SessionStore for OneFile {
         })
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         self.read(|entries| existing(entries, id).map(Arc::new))
     }
 
@@ -410,7 +410,8 @@ impl SessionStore for OneFile {
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         OneFile::read(self, |entries| {
-            let summary = |(_, json): (_, &String)| Ok(SessionSummary::from(&Session::from_json(json)?));
+            let summary =
+                |(_, json): (_, &String)| Ok(SessionSummary::from(&SessionRecord::from_json(json)?));
             query.page(all(entries, "session").map(summary).collect::<Result<Vec<_>>>()?)
         })
     }
@@ -426,15 +427,34 @@ impl SessionStore for OneFile {
         })
     }
 
+    fn capabilities(&self) -> Capabilities {
+        let scope = if self.alone.is_some() { Scope::Process } else { Scope::Host };
+        Capabilities::new(scope, Durability::PowerLoss).with_blobs(BLOB_MAX_BYTES)
+    }
+
+    fn leases(&self) -> &dyn LeaseStore {
+        self
+    }
+
+    fn blobs(&self) -> &dyn BlobStore {
+        self
+    }
+}
+
+#[async_trait]
+impl LeaseStore for OneFile {
     async fn heartbeat(&self, _: SessionId, _: Epoch) -> Result<()> {
         Ok(())
     }
 
-    async fn lease_status(&self, _: SessionId, _: Epoch) -> Result<LeaseStatus> {
+    async fn status(&self, _: SessionId, _: Epoch) -> Result<LeaseStatus> {
         Ok(LeaseStatus::new(0, false))
     }
+}
 
-    async fn put_blob(&self, put: PutBlob) -> Result<()> {
+#[async_trait]
+impl BlobStore for OneFile {
+    async fn put(&self, put: PutBlob) -> Result<()> {
         let (session, mut chunks) = (put.session, put.into_chunks(BLOB_MAX_BYTES)?);
         let mut hex = String::new();
         while let Some(chunk) = chunks.next().await? {
@@ -446,7 +466,7 @@ impl SessionStore for OneFile {
         })
     }
 
-    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
+    async fn read(&self, read: ReadBlob) -> Result<BlobContent> {
         let hex =
             OneFile::read(self, |entries| Ok(entries.get(&blob_key(read.session, read.name)).cloned()))?;
         let hex = hex.ok_or_else(|| read.not_found())?;
@@ -461,14 +481,14 @@ impl SessionStore for OneFile {
         }))
     }
 
-    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+    async fn list(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
         OneFile::read(self, |entries| {
             let blobs = blobs(entries).filter(|(session, _)| *session == query.session);
             query.page(blobs.map(|(_, blob)| blob).collect::<Vec<_>>())
         })
     }
 
-    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+    async fn sweep(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
         self.change(|entries| {
             let mut swept = SweptBlobs::default();
             let all: Vec<_> = blobs(entries).collect();
@@ -487,11 +507,6 @@ impl SessionStore for OneFile {
             }
             Ok(swept)
         })
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        let scope = if self.alone.is_some() { Scope::Process } else { Scope::Host };
-        Capabilities::new(scope, Durability::PowerLoss).with_blobs(BLOB_MAX_BYTES)
     }
 }
 

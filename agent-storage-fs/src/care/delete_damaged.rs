@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, Timestamp, WorkspaceId, WriteOutcome};
 
@@ -31,7 +31,7 @@ pub(crate) fn delete_damaged(
     slot: &mut WriterState,
     id: SessionId,
     (at, reason): (Timestamp, Reason),
-) -> Result<Attempt<Arc<Session>>> {
+) -> Result<Attempt<Arc<SessionRecord>>> {
     slot.check_poison(id)?;
     let env = &tenant.env;
     let place = place::locate(tenant, id)?;
@@ -102,7 +102,7 @@ fn delete_locked(
     id: SessionId,
     locked: Locked<'_>,
     (at, reason): (Timestamp, Reason),
-) -> Result<Attempt<Arc<Session>>> {
+) -> Result<Attempt<Arc<SessionRecord>>> {
     let (env, folder, owner) = (&tenant.env, locked.path, tenant.layout.owner(id));
     let known = match record::load(env, folder, owner) {
         Ok(None) => return Err(not_found(id)),
@@ -129,7 +129,7 @@ fn delete_locked(
     let tombstone = match known.as_deref().filter(|known| known.status.state == SessionState::Deleted) {
         // It was deleted before its log was damaged.
         Some(deleted) => deleted.tombstone(),
-        None => Session::tombstone_of_damaged(id, workspace, known.as_deref(), last, at, reason),
+        None => SessionRecord::tombstone_of_damaged(id, workspace, known.as_deref(), last, at, reason),
     };
     changes::announce(tenant, Some((workspace, id)), Change::Renews);
     let done = renew_log(env, locked, &log, owner)

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use agent_core::model::Origin;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::Damaged;
 use agent_core::{Result, SessionId, WorkspaceId};
 
@@ -50,5 +50,5 @@ pub(crate) fn origin(tenant: &Tenant, folder: &Path, id: SessionId) -> Option<Or
     let log = tenant.env.io.open(&folder.join(layout::LOG), OpenMode::Read).ok()?;
     let len = log.stat().ok()?.len;
     let first = Forward::new(owner, &*log, 0, len).next().ok()??.event()?;
-    Session::begin(id, &first).ok().map(|session| session.origin)
+    SessionRecord::begin(id, &first).ok().map(|session| session.origin)
 }

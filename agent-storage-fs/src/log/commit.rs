@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use agent_core::commit::{Commit, Committed, Precondition};
 use agent_core::event::Event;
 use agent_core::model::NeededBlob;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::LeaseStatus;
 use agent_core::{Epoch, Error, ErrorKind, Plan, Result, Seq, SessionId, WorkspaceId};
@@ -303,7 +303,7 @@ fn make(
     creating: &HeldLock,
     folder: &Path,
     (events, blobs): (&[Event], &[NeededBlob]),
-    after: &Session,
+    after: &SessionRecord,
 ) -> Result<Option<(Made, Announced)>> {
     let (env, sessions) = (&tenant.env, parent(folder));
     env.ensure_dir(sessions)?;
@@ -347,7 +347,7 @@ fn build(
     tenant: &Tenant,
     temp: &Path,
     (events, blobs): (&[Event], &[NeededBlob]),
-    after: &Session,
+    after: &SessionRecord,
 ) -> Result<Made> {
     let env = &tenant.env;
     let lines = log::lines(tenant.layout.owner(after.id), events)?;
@@ -393,7 +393,7 @@ fn lock_parent(tenant: &Tenant, id: SessionId) -> Result<Option<HeldLock>> {
 // --- load ------------------------------------------------------------------------------------------------------------
 
 /// Returns the record of a session, as of the current log. Waits for no lock.
-pub(crate) fn load(tenant: &Tenant, cell: &SharedSession, id: SessionId) -> Result<Arc<Session>> {
+pub(crate) fn load(tenant: &Tenant, cell: &SharedSession, id: SessionId) -> Result<Arc<SessionRecord>> {
     current(tenant, cell, id).map(|cached| cached.record)
 }
 

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 
 use crate::io::FileId;
 
 /// Session record, and the state of the log that it was folded from.
 #[derive(Clone, Debug)]
 pub(crate) struct Cached {
-    pub(crate) record: Arc<Session>,
+    pub(crate) record: Arc<SessionRecord>,
     /// Offset after the last whole commit.
     pub(crate) end: u64,
     /// Length of the log when it was last checked. Larger than `end` if a commit was being written then.

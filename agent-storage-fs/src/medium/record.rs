@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::event::Event;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::{Error, Result, SessionId};
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ const NO_COMMIT: &str = "holds no complete commit of its session, though a sessi
 /// Session as loaded from its folder.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    pub(crate) record: Arc<Session>,
+    pub(crate) record: Arc<SessionRecord>,
     /// Offset after the last whole commit.
     pub(crate) end: u64,
     /// Metadata of the log when it was read.
@@ -67,7 +67,7 @@ impl Bad {
 /// Result of folding a log.
 #[derive(Debug)]
 pub(crate) struct Folded {
-    pub(crate) record: Option<Arc<Session>>,
+    pub(crate) record: Option<Arc<SessionRecord>>,
     pub(crate) end: u64,
     pub(crate) bad: Option<Bad>,
 }
@@ -78,7 +78,7 @@ pub(crate) fn fold(
     file: &dyn IoFile,
     log: &Path,
     owner: Owner,
-    record: Option<Arc<Session>>,
+    record: Option<Arc<SessionRecord>>,
     from: u64,
     len: u64,
 ) -> Result<Folded> {
@@ -139,14 +139,14 @@ fn fits(event: &Event, head: Option<u64>, commit: &[Event]) -> bool {
 }
 
 fn apply(
-    record: &mut Option<Arc<Session>>,
+    record: &mut Option<Arc<SessionRecord>>,
     id: SessionId,
     events: impl Iterator<Item = Event>,
 ) -> Result<()> {
     for event in events {
         match record {
             Some(record) => Arc::make_mut(record).apply(&event)?,
-            None => *record = Some(Arc::new(Session::begin(id, &event)?)),
+            None => *record = Some(Arc::new(SessionRecord::begin(id, &event)?)),
         }
     }
     Ok(())
@@ -209,7 +209,7 @@ pub(crate) fn check_format(owner: Owner, file: &dyn IoFile, log: &Path, at: u64,
 struct SnapshotOut<'a> {
     format: i64,
     offset: u64,
-    record: &'a Session,
+    record: &'a SessionRecord,
 }
 
 #[derive(Deserialize)]
@@ -221,7 +221,7 @@ struct Format {
 struct SnapshotIn {
     format: i64,
     offset: u64,
-    record: Session,
+    record: SessionRecord,
 }
 
 /// Saves the record as of `offset`, so that the next reader need not fold the whole log. The file is a cache: it is
@@ -230,7 +230,7 @@ pub(crate) fn write_snapshot(
     env: &Env,
     folder: &Path,
     owner: Owner,
-    record: &Session,
+    record: &SessionRecord,
     offset: u64,
 ) -> Result<()> {
     let path = folder.join(layout::SNAPSHOT);
@@ -245,7 +245,7 @@ fn read_snapshot(
     owner: Owner,
     file: &dyn IoFile,
     len: u64,
-) -> Option<(Session, u64)> {
+) -> Option<(SessionRecord, u64)> {
     let bytes = env.read_file(&folder.join(layout::SNAPSHOT)).ok()??;
     let json = unframe(owner, bytes.strip_suffix(b"\n")?)?;
     let SnapshotIn { format, offset, record } = serde_json::from_str(json).ok()?;
@@ -263,22 +263,27 @@ fn read_snapshot(
 #[derive(Serialize)]
 struct TombstoneOut<'a> {
     format: i64,
-    record: &'a Session,
+    record: &'a SessionRecord,
 }
 
 #[derive(Deserialize)]
 struct TombstoneIn {
-    record: Session,
+    record: SessionRecord,
 }
 
 /// Saves the record of a deleted session durably, before its log is cut.
-pub(crate) fn write_tombstone(env: &Env, folder: Locked<'_>, owner: Owner, record: &Session) -> Result<()> {
+pub(crate) fn write_tombstone(
+    env: &Env,
+    folder: Locked<'_>,
+    owner: Owner,
+    record: &SessionRecord,
+) -> Result<()> {
     let path = folder.path.join(layout::TOMBSTONE);
     let line = to_line(owner, &path, &TombstoneOut { format: TOMBSTONE_FORMAT, record })?;
     env.replace(folder, &path, &line)
 }
 
-pub(crate) fn read_tombstone(env: &Env, folder: &Path, owner: Owner) -> Result<Option<Session>> {
+pub(crate) fn read_tombstone(env: &Env, folder: &Path, owner: Owner) -> Result<Option<SessionRecord>> {
     let path = folder.join(layout::TOMBSTONE);
     let Some(bytes) = env.read_file(&path)? else { return Ok(None) };
     let damaged = || corrupt(&path, "is damaged, or belongs to another session");

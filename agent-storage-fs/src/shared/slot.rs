@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_core::event::Event;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::{Error, ErrorKind, Result, SessionId, WriteOutcome};
 
 use crate::error::{corrupt, cut_off, failed, in_doubt, poisoned};
@@ -73,7 +73,7 @@ pub(crate) struct OpenFiles {
 /// Known state of the log.
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) record: Arc<Session>,
+    pub(crate) record: Arc<SessionRecord>,
     /// Length of the log, at which the next commit is written.
     end: u64,
     /// Length of the log that this process knows to be durable.
@@ -131,7 +131,7 @@ impl OpenFiles {
         (folder, owner): (PathBuf, Owner),
         (log, stat): (Box<dyn IoFile>, Stat),
         (lock, lock_id): (Box<dyn IoFile>, FileId),
-        record: Arc<Session>,
+        record: Arc<SessionRecord>,
         lease: Option<lease::Mine>,
     ) -> Self {
         let state =
@@ -349,7 +349,7 @@ impl OpenFiles {
 
     /// Writes a commit at the end of the log, with one write and one sync, under the lock. Returns `false` if the log
     /// lost its name meanwhile; then nothing was written.
-    pub(crate) fn append(&mut self, events: &[Event], after: &Arc<Session>) -> Result<bool, Doubt> {
+    pub(crate) fn append(&mut self, events: &[Event], after: &Arc<SessionRecord>) -> Result<bool, Doubt> {
         let path = self.log_path();
         let Some(state) = &self.state else {
             let what = format!("{} was not read before a write; open the store again", path.display());

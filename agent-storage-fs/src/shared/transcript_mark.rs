@@ -1,6 +1,6 @@
 //! Session that a file was rendered from, as named in the file.
 
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::{Result, SessionId, WorkspaceId};
 
 use crate::error::failed;
@@ -23,7 +23,7 @@ pub(crate) fn session_of(tenant: &Tenant, workspace: WorkspaceId) -> Option<Sess
 }
 
 /// Removes the files that were rendered from a session, and the kept versions of them, if they name this session.
-pub(crate) fn remove(tenant: &Tenant, session: &Session) -> Result<()> {
+pub(crate) fn remove(tenant: &Tenant, session: &SessionRecord) -> Result<()> {
     let env = &tenant.env;
     let folder = tenant.layout.workspace(session.workspace);
     let line = format!("\nsession: {}\n", session.id);

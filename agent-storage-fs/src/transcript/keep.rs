@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::{ErrorKind, Result, Seq, SessionId};
 use agent_transcript::{
@@ -61,7 +61,7 @@ pub(super) fn bring_up_to_date(tenant: &Tenant, cell: &SharedSession, id: Sessio
 
 // --- what is there ---------------------------------------------------------------------------------------------------
 
-fn find(tenant: &Tenant, session: &Session, path: &Path, known: Option<Written>) -> Result<Found> {
+fn find(tenant: &Tenant, session: &SessionRecord, path: &Path, known: Option<Written>) -> Result<Found> {
     let env = &tenant.env;
     let stat = match env.io.stat(path) {
         Ok(stat) if stat.kind == Kind::File => stat,
@@ -134,13 +134,18 @@ fn sealed(file: &dyn IoFile, len: u64) -> io::Result<Option<(Mark, u64, u32)>> {
 // --- writing ---------------------------------------------------------------------------------------------------------
 
 /// Returns the current position of a session's log.
-fn mark(session: &Session) -> Option<Mark> {
+fn mark(session: &SessionRecord) -> Option<Mark> {
     session.recent.last().map(|commit| Mark::new(session.head, commit.id))
 }
 
 /// Appends the messages since the file was written. A crash leaves the file ending somewhere within the appended
 /// text.
-fn go_on(tenant: &Tenant, session: &Session, path: &Path, mut file: Written) -> Result<Option<Written>> {
+fn go_on(
+    tenant: &Tenant,
+    session: &SessionRecord,
+    path: &Path,
+    mut file: Written,
+) -> Result<Option<Written>> {
     let mut writer = TranscriptWriter::resume(file.len, file.checksum);
     let mut messages = Messages::default();
     if file.seen < session.head {
@@ -194,7 +199,7 @@ impl Messages {
 /// Renders the file again, and keeps its old contents beside it, under `keep`.
 fn render(
     tenant: &Tenant,
-    session: &Session,
+    session: &SessionRecord,
     path: &Path,
     keep: Option<&'static str>,
 ) -> Result<Option<Written>> {
@@ -238,7 +243,7 @@ fn render(
 /// Moves the file to another name, which describes its contents and is not in use.
 fn set_aside(
     tenant: &Tenant,
-    session: &Session,
+    session: &SessionRecord,
     path: &Path,
     name: &'static str,
     (rendered, len): (&dyn IoFile, u64),

@@ -2,7 +2,7 @@
 
 use agent_core::event::{Event, EventType};
 use agent_core::model::Lineage;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::ReadEvents;
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId};
 use agent_transcript::TranscriptMessage;
@@ -28,7 +28,7 @@ fn kinds() -> [EventType; 5] {
 /// Calls a function for each message after `after`, up to the record's head, oldest first.
 pub(super) fn each(
     tenant: &Tenant,
-    session: &Session,
+    session: &SessionRecord,
     after: Seq,
     mut take: impl FnMut(TranscriptMessage) -> Result<()>,
 ) -> Result<()> {
@@ -62,7 +62,7 @@ pub(super) fn each(
 
 /// Returns the messages between `after` and the end of a session's own log, if there are few. They are read from the
 /// end, because finding a position in the log costs a search.
-fn newest(tenant: &Tenant, session: &Session, after: Seq) -> Result<Option<Vec<TranscriptMessage>>> {
+fn newest(tenant: &Tenant, session: &SessionRecord, after: Seq) -> Result<Option<Vec<TranscriptMessage>>> {
     if session.head.get() - after.get() > PAGE as u64 {
         return Ok(None);
     }
@@ -81,7 +81,7 @@ fn newest(tenant: &Tenant, session: &Session, after: Seq) -> Result<Option<Vec<T
 
 /// Returns the session whose log contains an event of a history, and the last event up to which that log applies;
 /// `None` means to its end.
-fn owner_of(tenant: &Tenant, session: &Session, seq: Seq) -> Result<(SessionId, Option<Seq>)> {
+fn owner_of(tenant: &Tenant, session: &SessionRecord, seq: Seq) -> Result<(SessionId, Option<Seq>)> {
     let mut lineage: Lineage = session.lineage.clone();
     let (mut owner, mut until) = lineage.locate(session.id, seq);
     let mut depth = session.depth;
@@ -109,7 +109,7 @@ pub(super) fn own_event(tenant: &Tenant, id: SessionId, seq: Seq) -> Result<Opti
 }
 
 /// Returns all visible messages.
-pub(crate) fn visible(tenant: &Tenant, session: &Session) -> Result<Vec<TranscriptMessage>> {
+pub(crate) fn visible(tenant: &Tenant, session: &SessionRecord) -> Result<Vec<TranscriptMessage>> {
     let mut messages = Vec::new();
     each(tenant, session, Seq::ZERO, |message| {
         messages.push(message);

@@ -26,7 +26,7 @@ const QUIET: Duration = Duration::from_millis(100);
 pub(crate) fn schedule(
     tenant: &Arc<Tenant>,
     cell: &Arc<SharedSession>,
-    session: &agent_core::session::Session,
+    session: &agent_core::session::SessionRecord,
 ) {
     let main = held(&tenant.mains).get(&session.workspace).is_some_and(|main| main.session == session.id);
     if !main {

@@ -93,7 +93,7 @@ async fn writes_keep_the_existing_files() {
     let bound: WorkspaceId = BOUND.parse().unwrap();
     let workspace = WorkspaceStore::load(&store, bound).await.unwrap();
     let new = NewSession::new(workspace.main_session, bound);
-    SessionStoreExt::create(&store, &effects, new).await.unwrap();
+    store.sessions(&effects).create(new).await.unwrap();
     store.touch(bound, effects.now()).await.unwrap();
     let path = root.join("workspaces").join(BOUND);
     let text = fs::read_to_string(path.join("workspace.toml")).unwrap();

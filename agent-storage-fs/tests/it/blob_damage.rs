@@ -30,7 +30,7 @@ impl Made {
             blobs.push((put(&store, id, &bytes).await.unwrap(), bytes));
         }
         let names: Vec<_> = blobs.iter().map(|(name, _)| *name).collect();
-        store.append(&effects, id, Seq::new(1), vec![naming(&names)]).await.unwrap();
+        store.sessions(&effects).append(id, Seq::new(1), vec![naming(&names)]).await.unwrap();
         Self { store, effects, id, blobs }
     }
 
@@ -46,7 +46,7 @@ impl Made {
             [0..1, 0..size, size - 1..size, 50..size - 10, size..size + 1, BLOB_CHUNK_BYTES as u64..size]
         {
             let read = ReadBlob::new(self.id, *name).with_range(range.clone());
-            let read = async { self.store.read_blob(read).await?.into_bytes(usize::MAX).await };
+            let read = async { self.store.blobs().read(read).await?.into_bytes(usize::MAX).await };
             match read.await {
                 Ok(read) => {
                     let at = |n: u64| usize::try_from(n.min(size)).unwrap();
@@ -188,12 +188,12 @@ async fn odd_files_among_blobs_are_named_and_left() {
             }
             is_named(&context, &place, "", read_whole(&made.store, made.id, *name).await);
             is_named(&context, &place, "", put(&made.store, made.id, bytes).await);
-            let damaged = made.store.check().await.unwrap();
+            let damaged = made.store.maintenance().check().await.unwrap();
             let text = format!("{damaged:?}");
             assert!(damaged.len() == 1 && text.contains(&place.display().to_string()), "{context}: {text}");
             made.log_goes_on(&context).await;
             // What events name is not looked at by a sweep, except that it does not follow a link.
-            let swept = made.store.sweep_blobs(SweepBlobs::of(made.id)).await;
+            let swept = made.store.blobs().sweep(SweepBlobs::of(made.id)).await;
             if place == all {
                 is_named(&context, &place, "", swept);
             } else {

@@ -37,15 +37,20 @@ impl Life {
         let (live, coming) = (effects.new_session_id(), effects.new_session_id());
         let early = put(&store, live, &content(1, LARGE)).await.unwrap();
         let new = NewSession::new(live, WorkspaceId::DEFAULT);
-        SessionStoreExt::create(&store, &effects, new).await.unwrap();
+        store.sessions(&effects).create(new).await.unwrap();
         let named = put(&store, live, b"named").await.unwrap();
-        store.append(&effects, live, Seq::new(1), vec![naming(&[named])]).await.unwrap();
+        store.sessions(&effects).append(live, Seq::new(1), vec![naming(&[named])]).await.unwrap();
         let orphan = put(&store, live, b"orphan").await.unwrap();
         put(&store, coming, &content(1, LARGE)).await.unwrap();
         let deleted = session(&store, &effects).await.id;
         let name = put(&store, deleted, &content(2, LARGE)).await.unwrap();
-        store.append(&effects, deleted, Seq::new(1), vec![naming(&[name])]).await.unwrap();
-        let head = store.trigger(&effects, deleted, Trigger::Delete(Reason::UserDeleted)).await.unwrap().last;
+        store.sessions(&effects).append(deleted, Seq::new(1), vec![naming(&[name])]).await.unwrap();
+        let head = store
+            .sessions(&effects)
+            .trigger(deleted, Trigger::Delete(Reason::UserDeleted))
+            .await
+            .unwrap()
+            .last;
         Self { effects, live, named, orphan, coming, early, deleted, head }
     }
 
@@ -60,8 +65,8 @@ impl Life {
                 let new = Commit::create(&self.effects, NewSession::new(self.coming, WorkspaceId::DEFAULT));
                 store.commit(new.with_event(naming(&[self.early]))).await.map(drop)
             }
-            3 => store.sweep_blobs(SweepBlobs::of(self.live)).await.map(drop),
-            4 => store.sweep_blobs(SweepBlobs::without_session()).await.map(drop),
+            3 => store.blobs().sweep(SweepBlobs::of(self.live)).await.map(drop),
+            4 => store.blobs().sweep(SweepBlobs::without_session()).await.map(drop),
             _ => store.purge(Purge::new(self.deleted, self.head)).await.map(drop),
         }
     }
@@ -231,8 +236,8 @@ async fn failed_restore_names_its_cause() {
         let (id, bytes) = (session.id, content(1, LARGE));
         let name = put(&store, id, &bytes).await.unwrap();
         let event = naming(&[name]);
-        store.append(&effects, id, session.head, vec![event]).await.unwrap();
-        store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+        store.sessions(&effects).append(id, session.head, vec![event]).await.unwrap();
+        store.sessions(&effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
         std::fs::remove_dir_all(crate::support::folder_of(root, id).join("blobs")).unwrap();
         spy.fail(move |index, call| (index == n && !call.name.starts_with("remove")).then_some(EIO));
         let done = put(&store, id, &bytes).await;

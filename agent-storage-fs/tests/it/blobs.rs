@@ -55,7 +55,7 @@ fn blobs_of(root: &Path, id: SessionId) -> PathBuf {
 }
 
 async fn delete_and_purge(store: &FsStore, effects: &Effects, id: SessionId) -> Result<()> {
-    store.trigger(effects, id, Trigger::Delete(Reason::UserDeleted)).await?;
+    store.sessions(effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await?;
     let head = SessionStore::load(store, id).await?.head;
     store.purge(Purge::new(id, head)).await.map(drop)
 }
@@ -83,7 +83,7 @@ async fn put_during_a_purge_reports_deleted() {
             let other = impatient(root).await;
             let new = NewSession::new(id, WorkspaceId::DEFAULT);
             if !is_early {
-                SessionStoreExt::create(&other, &effects, new.clone()).await.unwrap();
+                other.sessions(&effects).create(new.clone()).await.unwrap();
             }
             let (store, spy) = watched(root).await;
             let (purger, of) = (other.clone(), effects.clone());
@@ -91,7 +91,7 @@ async fn put_during_a_purge_reports_deleted() {
                 let (store, effects, new) = (purger.clone(), of.clone(), new.clone());
                 async move {
                     // Nothing of it if the other handle holds the lock at this step.
-                    if is_early && SessionStoreExt::create(&store, &effects, new).await.is_err() {
+                    if is_early && store.sessions(&effects).create(new).await.is_err() {
                         return;
                     }
                     let _ = delete_and_purge(&store, &effects, id).await;
@@ -115,7 +115,7 @@ async fn put_during_a_purge_reports_deleted() {
                     stored += 1;
                     if is_early && SessionStore::load(&other, id).await.is_err() {
                         let new = NewSession::new(id, WorkspaceId::DEFAULT);
-                        SessionStoreExt::create(&other, &effects, new).await.unwrap();
+                        other.sessions(&effects).create(new).await.unwrap();
                     }
                     if SessionStore::load(&other, id).await.unwrap().head == Seq::new(1) {
                         delete_and_purge(&other, &effects, id).await.unwrap();
@@ -147,7 +147,7 @@ async fn others_at_each_step_of_a_put_spoil_nothing() {
                 let other = impatient(root).await;
                 let new = NewSession::new(id, WorkspaceId::DEFAULT);
                 if !is_early {
-                    SessionStoreExt::create(&other, &effects, new.clone()).await.unwrap();
+                    other.sessions(&effects).create(new.clone()).await.unwrap();
                 }
                 let (store, spy) = watched(root).await;
                 let (beside, of, same) = (other.clone(), effects.clone(), bytes.clone());
@@ -157,11 +157,11 @@ async fn others_at_each_step_of_a_put_spoil_nothing() {
                     async move {
                         match what {
                             "sweep" => {
-                                let _ = store.sweep_blobs(SweepBlobs::of(id)).await;
-                                let _ = store.sweep_blobs(SweepBlobs::without_session()).await;
+                                let _ = store.blobs().sweep(SweepBlobs::of(id)).await;
+                                let _ = store.blobs().sweep(SweepBlobs::without_session()).await;
                             }
                             "put" => drop(put(&store, id, &bytes).await),
-                            _ => drop(SessionStoreExt::create(&store, &effects, new).await),
+                            _ => drop(store.sessions(&effects).create(new).await),
                         }
                     }
                 };
@@ -207,11 +207,11 @@ async fn sweep_at_each_step_of_a_commit_loses_nothing() {
             let other = impatient(root).await;
             let new = NewSession::new(id, WorkspaceId::DEFAULT);
             if kind == "own" {
-                SessionStoreExt::create(&other, &effects, new.clone()).await.unwrap();
+                other.sessions(&effects).create(new.clone()).await.unwrap();
             }
             let name = put(&other, id, &bytes).await.unwrap();
             if kind == "early" {
-                SessionStoreExt::create(&other, &effects, new).await.unwrap();
+                other.sessions(&effects).create(new).await.unwrap();
             }
             let (store, spy) = watched(root).await;
             let commit = match kind {
@@ -222,8 +222,8 @@ async fn sweep_at_each_step_of_a_commit_loses_nothing() {
             let sweep = move || {
                 let store = sweeper.clone();
                 async move {
-                    let _ = store.sweep_blobs(SweepBlobs::without_session()).await;
-                    let _ = store.sweep_blobs(SweepBlobs::of(id)).await;
+                    let _ = store.blobs().sweep(SweepBlobs::without_session()).await;
+                    let _ = store.blobs().sweep(SweepBlobs::of(id)).await;
                 }
             };
             meanwhile(&spy, move |n, _| n == step, work(sweep));
@@ -241,7 +241,7 @@ async fn sweep_at_each_step_of_a_commit_loses_nothing() {
                     store.commit(commit).await.unwrap();
                 }
             }
-            other.sweep_blobs(SweepBlobs::of(id)).await.unwrap();
+            other.blobs().sweep(SweepBlobs::of(id)).await.unwrap();
             assert!(read_whole(&other, id, name).await.unwrap() == bytes, "{context}");
             if step > calls {
                 break;
@@ -264,7 +264,7 @@ async fn commit_checks_its_blobs_under_the_lock() {
     let sweep = move || {
         let store = sweeper.clone();
         async move {
-            assert_eq!(store.sweep_blobs(SweepBlobs::of(id)).await.unwrap().blobs, 1);
+            assert_eq!(store.blobs().sweep(SweepBlobs::of(id)).await.unwrap().blobs, 1);
         }
     };
     meanwhile(&spy, |_, call| call.name == "lock", work(sweep));
@@ -290,7 +290,7 @@ async fn sweep_keeps_what_is_named_before_its_lock() {
         async move { commit_naming(&store, &effects, id, &[name]).await.unwrap() }
     };
     meanwhile(&spy, |_, call| call.name == "lock", work(commit));
-    assert_eq!(store.sweep_blobs(SweepBlobs::of(id)).await.unwrap().blobs, 0);
+    assert_eq!(store.blobs().sweep(SweepBlobs::of(id)).await.unwrap().blobs, 0);
     assert_eq!(read_whole(&other, id, name).await.unwrap(), b"hello");
 }
 
@@ -304,14 +304,14 @@ async fn blob_is_read_from_the_folder_where_it_is_whole() {
     let bytes = content(1, LARGE);
     let name = put(&store, id, &bytes).await.unwrap();
     let new = NewSession::new(id, WorkspaceId::DEFAULT);
-    SessionStoreExt::create(&store, &effects, new).await.unwrap();
+    store.sessions(&effects).create(new).await.unwrap();
     let own = blobs_of(root, id);
     fs::create_dir(&own).unwrap();
     fs::hard_link(early_of(root, id).join(name.to_string()), own.join(name.to_string())).unwrap();
     assert!(read_whole(&store, id, name).await.unwrap() == bytes);
     // A commit brings the rest.
     commit_naming(&store, &effects, id, &[name]).await.unwrap();
-    store.sweep_blobs(SweepBlobs::of(id)).await.unwrap();
+    store.blobs().sweep(SweepBlobs::of(id)).await.unwrap();
     assert!(read_whole(&store, id, name).await.unwrap() == bytes);
     assert_eq!(names_in(&own), [name.to_string(), format!("{name}.sums")]);
 }
@@ -324,7 +324,7 @@ async fn brought_checksums_are_durable_before_the_blob() {
     let (store, spy) = watched(root).await;
     let id = effects.new_session_id();
     let name = put(&store, id, &content(1, LARGE)).await.unwrap();
-    SessionStoreExt::create(&store, &effects, NewSession::new(id, WorkspaceId::DEFAULT)).await.unwrap();
+    store.sessions(&effects).create(NewSession::new(id, WorkspaceId::DEFAULT)).await.unwrap();
     spy.take();
     commit_naming(&store, &effects, id, &[name]).await.unwrap();
     let calls = spy.take();
@@ -370,7 +370,7 @@ async fn repeated_purge_syncs_the_cut_before_blobs() {
     let id = session(&store, &effects).await.id;
     let name = put(&store, id, b"hello").await.unwrap();
     commit_naming(&store, &effects, id, &[name]).await.unwrap();
-    store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    store.sessions(&effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
     let head = SessionStore::load(&store, id).await.unwrap().head;
     let renamed = AtomicBool::new(false);
     spy.fail(move |_, call| {
@@ -399,8 +399,8 @@ async fn repeated_purge_syncs_what_is_removed() {
     let (store, spy) = watched(root).await;
     let id = effects.new_session_id();
     put(&store, id, b"hello").await.unwrap();
-    SessionStoreExt::create(&store, &effects, NewSession::new(id, WorkspaceId::DEFAULT)).await.unwrap();
-    store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    store.sessions(&effects).create(NewSession::new(id, WorkspaceId::DEFAULT)).await.unwrap();
+    store.sessions(&effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
     let head = SessionStore::load(&store, id).await.unwrap().head;
     let all = root.join("blobs");
     let failing = all.clone();
@@ -427,11 +427,11 @@ async fn odd_early_folder_is_named_and_stops_no_sweep() {
     }
     let odd = early_of(root, second);
     fs::write(&odd, "mine").unwrap();
-    let error = store.sweep_blobs(SweepBlobs::without_session()).await.unwrap_err();
+    let error = store.blobs().sweep(SweepBlobs::without_session()).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains(&odd.display().to_string()), "{error}");
     assert_eq!(names_in(&root.join("blobs")), [second.to_string()]);
-    let damaged = store.check().await.unwrap();
+    let damaged = store.maintenance().check().await.unwrap();
     assert_eq!(damaged.len(), 1, "{damaged:?}");
     assert!(damaged[0].object.contains(&second.to_string()), "{damaged:?}");
     assert_eq!(fs::read_to_string(&odd).unwrap(), "mine");
@@ -452,7 +452,7 @@ async fn reader_finds_a_blob_that_a_commit_moves() {
             let name = put(&other, id, &bytes).await.unwrap();
             if is_created {
                 let new = NewSession::new(id, WorkspaceId::DEFAULT);
-                SessionStoreExt::create(&other, &effects, new).await.unwrap();
+                other.sessions(&effects).create(new).await.unwrap();
             }
             let (reader, spy) = watched(root).await;
             let (writer, effects, moved) = (other.clone(), effects.clone(), Arc::new(AtomicBool::new(false)));
@@ -479,7 +479,7 @@ async fn reader_finds_a_blob_that_a_commit_moves() {
             }
             assert!(!early_of(root, id).exists(), "{context}: {:?}", names_in(&early_of(root, id)));
             assert_eq!(
-                other.sweep_blobs(SweepBlobs::without_session().with_dry_run()).await.unwrap().blobs,
+                other.blobs().sweep(SweepBlobs::without_session().with_dry_run()).await.unwrap().blobs,
                 0
             );
         }

@@ -70,7 +70,8 @@ async fn new_files_are_durable_before_acknowledgement() {
     durable(&spy.take(), "rename", "config.toml");
     store.bind(&"laptop".parse().unwrap(), WorkspaceId::DEFAULT, Precondition::None).await.unwrap();
     durable(&spy.take(), "rename", "bindings.toml");
-    let deleted = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
+    let deleted =
+        store.sessions(&effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
     spy.take();
     store.purge(Purge::new(id, deleted.head).with_keep_through(Seq::new(1))).await.unwrap();
     let calls = spy.take();
@@ -257,9 +258,9 @@ async fn fork_cost_is_independent_of_history_length() {
     for length in [1000, 10_000] {
         fill(&hasty(folder.path()).await, &effects, id, length).await;
         let (store, spy) = watched(folder.path()).await;
-        store.fork(&effects, id, None).await.unwrap();
+        store.sessions(&effects).fork(id, None).await.unwrap();
         spy.take();
-        let child = store.fork(&effects, id, None).await.unwrap();
+        let child = store.sessions(&effects).fork(id, None).await.unwrap();
         let calls = spy.take();
         costs.push((names(&calls), bytes(&calls, "write")));
         let whole = store.history(child.id, ReadEvents::first(1000)).await.unwrap();

@@ -10,7 +10,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::{Event, NewEvent};
 use agent_core::model::Workspace;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{BindingQuery, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{
@@ -42,14 +42,14 @@ fn tails(root: &Path, id: SessionId) -> Vec<Vec<u8>> {
 }
 
 /// A session of one message, and then a commit of three.
-async fn small(root: &Path) -> (SessionId, Arc<Session>, Vec<Event>) {
+async fn small(root: &Path) -> (SessionId, Arc<SessionRecord>, Vec<Event>) {
     let effects = Effects::default();
     let store = hasty(root).await;
     let id = session(&store, &effects).await.id;
     append_text(&store, &effects, id, Seq::new(1), "first").await;
     let before = SessionStore::load(&store, id).await.unwrap();
     let three = (0..3).map(|n| NewEvent::user_message(format!("part {n}"))).collect();
-    store.append(&effects, id, Seq::new(2), three).await.unwrap();
+    store.sessions(&effects).append(id, Seq::new(2), three).await.unwrap();
     (id, before, all(&store, id).await)
 }
 
@@ -296,7 +296,7 @@ async fn snapshot_of_another_log_is_ignored() {
     for folder in &folders {
         let store = hasty(folder.path()).await;
         let new = NewSession::new(id, WorkspaceId::DEFAULT);
-        SessionStoreExt::create(&store, &effects, new).await.unwrap();
+        store.sessions(&effects).create(new).await.unwrap();
         fill(&store, &effects, id, 300).await;
     }
     let [mine, other] = [0, 1].map(|n| folder_of(folders[n].path(), id));
@@ -323,7 +323,8 @@ async fn purged_session_is_read_from_its_tombstone() {
     let store = hasty(root).await;
     let id = session(&store, &effects).await.id;
     fill(&store, &effects, id, 300).await;
-    let deleted = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
+    let deleted =
+        store.sessions(&effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
     // Keeps a part that ends inside a commit.
     let purge = Purge::new(id, deleted.head).with_keep_through(Seq::new(20));
     assert_eq!(store.purge(purge.clone()).await.unwrap().events, 281);
@@ -572,7 +573,7 @@ async fn rebuild_skips_damaged_sessions() {
     let effects = Effects::default();
     let ids = {
         let store = hasty(folder.path()).await;
-        assert_eq!(store.rebuild().await.unwrap().sessions, 0);
+        assert_eq!(store.maintenance().rebuild().await.unwrap().sessions, 0);
         let mut ids = Vec::new();
         for _ in 0..3 {
             let id = session(&store, &effects).await.id;
@@ -582,11 +583,11 @@ async fn rebuild_skips_damaged_sessions() {
         ids
     };
     let store = open(folder.path()).await;
-    assert_eq!(store.rebuild().await.unwrap().sessions, 3);
+    assert_eq!(store.maintenance().rebuild().await.unwrap().sessions, 3);
     let log = log_of(folder.path(), ids[1]);
     let whole = fs::read(&log).unwrap();
     fs::write(&log, [b"x", &whole[1..]].concat()).unwrap();
-    let rebuilt = open(folder.path()).await.rebuild().await.unwrap();
+    let rebuilt = open(folder.path()).await.maintenance().rebuild().await.unwrap();
     assert_eq!((rebuilt.sessions, rebuilt.damaged.len()), (2, 1));
     assert!(rebuilt.damaged[0].object.contains(&ids[1].to_string()), "{:?}", rebuilt.damaged);
     assert_eq!(fs::read(&log).unwrap()[1..], whole[1..], "what is damaged stays as it is");

@@ -109,7 +109,7 @@ async fn a_damaged_workspace_blocks_no_other() {
             let record = Workspace::new(id, "home", effects.new_session_id(), effects.now());
             store.put(record, Precondition::MustNotExist).await.unwrap();
             let new = NewSession::new(effects.new_session_id(), id);
-            ids.push(SessionStoreExt::create(&store, &effects, new).await.unwrap().id);
+            ids.push(store.sessions(&effects).create(new).await.unwrap().id);
         }
         store.close().await.unwrap();
         let path = folder.path().join("workspaces").join(bad.to_string());
@@ -128,7 +128,7 @@ async fn a_damaged_workspace_blocks_no_other() {
         assert_eq!((page.items.len(), page.damaged.len()), (2 - damaged, damaged), "{damage}: {page:?}");
         // Made anew, and looked for, and not there.
         let new = NewSession::new(effects.new_session_id(), good);
-        let made = SessionStoreExt::create(&store, &effects, new).await.unwrap();
+        let made = store.sessions(&effects).create(new).await.unwrap();
         append_text(&store, &effects, made.id, made.head, "hello").await;
         let error = SessionStore::load(&store, effects.new_session_id()).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::NotFound, "{damage}: {error}");
@@ -136,7 +136,7 @@ async fn a_damaged_workspace_blocks_no_other() {
         let record =
             Workspace::new(effects.new_workspace_id(), "new", effects.new_session_id(), effects.now());
         store.put(record, Precondition::MustNotExist).await.unwrap();
-        let rebuilt = store.rebuild().await.unwrap();
+        let rebuilt = store.maintenance().rebuild().await.unwrap();
         assert_eq!(rebuilt.damaged.len(), usize::from(damage < 2), "{damage}: {rebuilt:?}");
         if damage < 2 {
             // What was in there is not said to be absent.
@@ -158,7 +158,7 @@ async fn damaged_session_blocks_only_related_purges() {
         append_text(&store, &effects, id, seen, "second").await;
         ids.push(id);
     }
-    let fork = store.fork(&effects, ids[0], None).await.unwrap().id;
+    let fork = store.sessions(&effects).fork(ids[0], None).await.unwrap().id;
     let seen = append_text(&store, &effects, fork, Seq::new(4), "of the fork").await;
     append_text(&store, &effects, fork, seen, "last").await;
     // The fork, and a session of nobody, are damaged behind their beginning.
@@ -177,7 +177,8 @@ async fn damaged_session_blocks_only_related_purges() {
         assert_eq!(*SessionStore::load(&store, id).await.unwrap_err().kind(), ErrorKind::Corrupt);
     }
     let purge = async |id| {
-        let deleted = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+        let deleted =
+            store.sessions(&effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
         store.purge(Purge::new(id, deleted.last)).await
     };
     // Nothing was forked from this one; of the first that is not certain, since its fork cannot be read.
@@ -187,7 +188,10 @@ async fn damaged_session_blocks_only_related_purges() {
     assert!(error.to_string().contains(&fork.to_string()), "{error}");
     assert!(!error.to_string().contains(&ids[1].to_string()), "{error}");
     let storage = Storage::from(store.clone());
-    agent_runtime::WorkspaceManager::new(storage, effects.clone()).delete_session(fork).await.unwrap();
+    agent_runtime::WorkspaceManager::new(storage.with_effects(effects.clone()))
+        .delete_session(fork)
+        .await
+        .unwrap();
     let head = SessionStore::load(&store, ids[0]).await.unwrap().head;
     assert_eq!(store.purge(Purge::new(ids[0], head)).await.unwrap().events, 4);
 }

@@ -64,19 +64,19 @@ async fn damaged_index_is_named_with_its_remedy() {
         let path = name(root, id);
         damage(&path);
         let store = hasty(root).await;
-        let storage = audited(&Storage::from(store.clone()), &effects, "user:alice".parse().unwrap());
-        let manager = WorkspaceManager::new(storage.clone(), effects.clone());
+        let storage = audited(&Storage::from(store.clone()), "user:alice".parse().unwrap());
+        let manager = WorkspaceManager::new(storage.clone().with_effects(effects.clone()));
         let mut errors = Vec::new();
         errors.extend(manager.gc(GcPolicy::older_than(std::time::Duration::ZERO)).await.err());
         errors.extend(manager.delete_session(id).await.err());
         errors.extend(manager.purge(id).await.err());
         let more = vec![NewEvent::user_message("more")];
-        errors.extend(store.append(&effects, id, Seq::new(1), more).await.err());
+        errors.extend(store.sessions(&effects).append(id, Seq::new(1), more).await.err());
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        errors.extend(SessionStoreExt::create(&store, &effects, new).await.err());
+        errors.extend(store.sessions(&effects).create(new).await.err());
         let again = NewSession::new(id, WorkspaceId::DEFAULT);
-        errors.extend(SessionStoreExt::create(&store, &effects, again).await.err());
-        let done = store.rebuild().await.unwrap();
+        errors.extend(store.sessions(&effects).create(again).await.err());
+        let done = store.maintenance().rebuild().await.unwrap();
         let is_read = path.starts_with(root.join("index/sessions"))
             && path != index_file(root, "sessions", id).join(id.to_string());
         assert_eq!(
@@ -99,10 +99,10 @@ async fn damaged_index_is_named_with_its_remedy() {
         // What the errors say is enough.
         let away = folder.path().join("away");
         fs::rename(&path, away).unwrap();
-        let done = store.rebuild().await.unwrap();
+        let done = store.maintenance().rebuild().await.unwrap();
         assert!(done.damaged.is_empty(), "{}: {done:?}", path.display());
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        let new = SessionStoreExt::create(&*storage.sessions, &effects, new).await.unwrap();
+        let new = storage.sessions.create(new).await.unwrap();
         let policy = GcPolicy::older_than(std::time::Duration::ZERO);
         manager.gc(policy).await.unwrap();
         manager.delete_session(new.id).await.unwrap();

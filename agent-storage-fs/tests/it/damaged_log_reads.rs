@@ -25,7 +25,7 @@ async fn readers_return_the_events_of_the_record() {
     let mut head = Seq::new(1);
     for count in [2, 1, 3, 2] {
         let events = (0..count).map(|n| NewEvent::user_message(format!("{n} of {count}"))).collect();
-        head = store.append(&effects, id, head, events).await.unwrap().last;
+        head = store.sessions(&effects).append(id, head, events).await.unwrap().last;
     }
     let events = store.read(id, ReadEvents::first(100)).await.unwrap().events;
     drop(store);
@@ -102,7 +102,7 @@ async fn page_before_the_damage_does_not_report_it() {
     let id = session(&store, &effects).await.id;
     for n in 1..=7 {
         let event = NewEvent::user_message(format!("message {n}"));
-        store.append(&effects, id, Seq::new(n), vec![event]).await.unwrap();
+        store.sessions(&effects).append(id, Seq::new(n), vec![event]).await.unwrap();
     }
     drop(store);
     let log = folder_of(folder.path(), id).join("events.jsonl");
@@ -168,7 +168,7 @@ async fn events_of_two_commits_do_not_form_a_commit() {
         let store = hasty(folder.path()).await;
         let id = session(&store, &effects).await.id;
         let two = ["one", "two"].map(NewEvent::user_message).to_vec();
-        store.append(&effects, id, Seq::new(1), two).await.unwrap();
+        store.sessions(&effects).append(id, Seq::new(1), two).await.unwrap();
         logs.push((id, folder_of(folder.path(), id).join("events.jsonl")));
     }
     let [mine, other] = [0, 1].map(|n| lines(&fs::read(&logs[n].1).unwrap()));

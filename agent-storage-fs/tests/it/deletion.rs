@@ -28,11 +28,11 @@ async fn wordy(store: &FsStore, effects: &Effects) -> WorkspaceId {
     let home = store.put(home, Precondition::MustNotExist).await.unwrap();
     store.save_config(home.id, Some("open = 'sesame'".to_owned()), Precondition::MustNotExist).await.unwrap();
     store.bind(&"sesame".parse().unwrap(), home.id, Precondition::MustNotExist).await.unwrap();
-    let session = SessionStoreExt::create(store, effects, NewSession::new(main, home.id)).await.unwrap();
+    let session = store.sessions(effects).create(NewSession::new(main, home.id)).await.unwrap();
     for _ in 0..40 {
         let events = vec![NewEvent::user_message("sesame ".repeat(100))];
         let head = SessionStore::load(store, session.id).await.unwrap().head;
-        store.append(effects, session.id, head, events).await.unwrap();
+        store.sessions(effects).append(session.id, head, events).await.unwrap();
     }
     home.id
 }
@@ -147,17 +147,17 @@ async fn what_a_killed_deletion_left_is_removed() {
     // Whoever looks after the store finds the tenant, and learns what to do.
     fs::create_dir_all(folder.path().join("tenants/acme/.index.deleted-0123456789abcdef")).unwrap();
     assert_eq!(store.tenants(None).await.unwrap().items, [tenant("acme"), tenant("default")]);
-    let of_acme = SessionStore::pending(&store.for_tenant(&tenant("acme"))).await.unwrap();
+    let of_acme = store.for_tenant(&tenant("acme")).maintenance().pending().await.unwrap();
     assert_eq!(of_acme.len(), 1);
     store.delete_tenant(&tenant("acme")).await.unwrap();
     assert_eq!(store.tenants(None).await.unwrap().items, [tenant("default")]);
-    let pending = SessionStore::pending(&store).await.unwrap();
+    let pending = store.maintenance().pending().await.unwrap();
     assert_eq!(pending, [Pending::of_deletion(folder.path().display().to_string(), &tenant("default"))]);
     let done = store.delete_tenant(&TenantId::default()).await.unwrap();
     assert_eq!((done.workspaces, done.sessions, done.bindings), (1, 1, 1));
     assert_eq!(files(folder.path()), Vec::new());
     assert!(store.delete_tenant(&TenantId::default()).await.unwrap().is_empty());
-    assert_eq!(SessionStore::pending(&store).await.unwrap(), []);
+    assert_eq!(store.maintenance().pending().await.unwrap(), []);
 }
 
 /// A handle that has a session open whose tenant another one deletes is told so by its next write. The tenant is then as one
@@ -170,19 +170,19 @@ async fn commit_names_the_deletion_of_its_tenant() {
         let (one, other) = (hasty(folder.path()).await, hasty(folder.path()).await);
         let store = one.for_tenant(&tenant(name));
         let new = || NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        let session = SessionStoreExt::create(&store, &effects, new()).await.unwrap();
+        let session = store.sessions(&effects).create(new()).await.unwrap();
         let events = || vec![NewEvent::user_message("more")];
-        let head = store.append(&effects, session.id, session.head, events()).await.unwrap().last;
+        let head = store.sessions(&effects).append(session.id, session.head, events()).await.unwrap().last;
         other.delete_tenant(&tenant(name)).await.unwrap();
-        let error = store.append(&effects, session.id, head, events()).await.unwrap_err();
+        let error = store.sessions(&effects).append(session.id, head, events()).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::NotFound, "{error}");
         let text = error.to_string();
         assert!(text.contains(&session.id.to_string()), "{text}");
         assert!(text.contains(&format!("tenant {name} has no data: it was deleted")), "{text}");
 
-        let made = SessionStoreExt::create(&store, &effects, new()).await.unwrap();
-        store.append(&effects, made.id, made.head, events()).await.unwrap();
-        let error = store.append(&effects, session.id, head, events()).await.unwrap_err();
+        let made = store.sessions(&effects).create(new()).await.unwrap();
+        store.sessions(&effects).append(made.id, made.head, events()).await.unwrap();
+        let error = store.sessions(&effects).append(session.id, head, events()).await.unwrap_err();
         assert!(!error.to_string().contains("has no data"), "{error}");
     }
 }

@@ -113,17 +113,17 @@ async fn log_of_20_gb_of_zeros_is_named_in_bounded_reads() {
         // Reading so much takes its time; one of them shows it.
         if kind == Made::Tail {
             let messages = vec![NewEvent::user_message("more")];
-            let error = store.append(&effects, id, Seq::new(3), messages).await.unwrap_err();
+            let error = store.sessions(&effects).append(id, Seq::new(3), messages).await.unwrap_err();
             within("append", 4);
             assert!(*error.kind() == ErrorKind::Corrupt && names(error.to_string()), "{error}");
             let found = verify(&Storage::from(store.clone()), |_| {}).await.unwrap();
             within("verify", 24);
             assert!(found.findings.iter().any(|found| names(found.to_string())), "{found:?}");
-            store.rebuild().await.unwrap();
+            store.maintenance().rebuild().await.unwrap();
             within("rebuild", 8);
         }
 
-        let manager = WorkspaceManager::new(Storage::from(store.clone()), effects.clone());
+        let manager = WorkspaceManager::new(Storage::from(store.clone()).with_effects(effects.clone()));
         let deleted = manager.delete_session(id).await.unwrap();
         within("delete", 12);
         assert_eq!(deleted.status.state, SessionState::Deleted, "{kind:?}");
@@ -162,14 +162,14 @@ async fn purged_session_with_a_log_of_20_gb_stays_purged() {
     let root = folder.path();
     let (store, effects) = (hasty(root).await, Effects::default());
     let id = session(&store, &effects).await.id;
-    let manager = WorkspaceManager::new(Storage::from(store.clone()), effects.clone());
+    let manager = WorkspaceManager::new(Storage::from(store.clone()).with_effects(effects.clone()));
     manager.delete_session(id).await.unwrap();
     manager.purge(id).await.unwrap();
     store.close().await.unwrap();
     let log = folder_of(root, id).join("events.jsonl");
     fs::File::options().write(true).open(&log).unwrap().set_len(LENGTH).unwrap();
     let (store, spy) = open(root).await;
-    let manager = WorkspaceManager::new(Storage::from(store.clone()), effects);
+    let manager = WorkspaceManager::new(Storage::from(store.clone()).with_effects(effects));
     assert_eq!(SessionStore::load(&store, id).await.unwrap().status.state, SessionState::Deleted);
     manager.purge(id).await.unwrap();
     let (read, written) = moved(&spy);
@@ -184,13 +184,13 @@ async fn deleted_session_with_a_log_of_20_gb_is_purged() {
     let root = folder.path();
     let (store, effects) = (hasty(root).await, Effects::default());
     let id = session(&store, &effects).await.id;
-    let manager = WorkspaceManager::new(Storage::from(store.clone()), effects.clone());
+    let manager = WorkspaceManager::new(Storage::from(store.clone()).with_effects(effects.clone()));
     let deleted = manager.delete_session(id).await.unwrap();
     store.close().await.unwrap();
     let log = folder_of(root, id).join("events.jsonl");
     fs::File::options().write(true).open(&log).unwrap().set_len(LENGTH).unwrap();
     let (store, spy) = open(root).await;
-    let manager = WorkspaceManager::new(Storage::from(store.clone()), effects);
+    let manager = WorkspaceManager::new(Storage::from(store.clone()).with_effects(effects));
     let again = manager.delete_session(id).await.unwrap();
     assert_eq!((again.status.state, again.ended_at), (SessionState::Deleted, deleted.ended_at));
     manager.purge(id).await.unwrap();

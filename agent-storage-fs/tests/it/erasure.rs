@@ -9,7 +9,7 @@ use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::model::{Patch, Title, Workspace};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents, SessionQuery};
 use agent_core::{Seq, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore};
@@ -22,7 +22,7 @@ fn with_word(root: &Path) -> Vec<std::path::PathBuf> {
 }
 
 /// The main session of the default workspace, with a word in all that is said of it.
-async fn wordy(store: &FsStore, effects: &Effects) -> Arc<Session> {
+async fn wordy(store: &FsStore, effects: &Effects) -> Arc<SessionRecord> {
     let main = effects.new_session_id();
     let home = Workspace::new(WorkspaceId::DEFAULT, "home", main, effects.now());
     store.put(home, Precondition::MustNotExist).await.unwrap();
@@ -31,7 +31,7 @@ async fn wordy(store: &FsStore, effects: &Effects) -> Arc<Session> {
         .with_label("login", "my password")
         .with_metadata("login", RawJson::of(&"my password").unwrap());
     let new = NewSession::new(main, WorkspaceId::DEFAULT).with_patch(&patch);
-    let session = SessionStoreExt::create(store, effects, new).await.unwrap();
+    let session = store.sessions(effects).create(new).await.unwrap();
     // Enough for a snapshot.
     let mut seen = session.head;
     for _ in 0..40 {
@@ -40,7 +40,7 @@ async fn wordy(store: &FsStore, effects: &Effects) -> Arc<Session> {
     SessionStore::load(store, main).await.unwrap()
 }
 
-async fn delete(store: &FsStore, effects: &Effects, session: &Session) -> Arc<Session> {
+async fn delete(store: &FsStore, effects: &Effects, session: &SessionRecord) -> Arc<SessionRecord> {
     let delete =
         Commit::seal(effects, session.id, session.head).with_trigger(Trigger::Delete(Reason::UserDeleted));
     store.commit(delete).await.unwrap().session
@@ -69,7 +69,7 @@ async fn purge_leaves_no_text_in_any_file() {
     drop(store);
     let store = hasty(folder.path()).await;
     assert_eq!(SessionStore::load(&store, session.id).await.unwrap(), deleted.tombstone().into());
-    store.rebuild().await.unwrap();
+    store.maintenance().rebuild().await.unwrap();
     drop(store);
     assert_eq!(with_word(folder.path()), [""; 0].map(std::path::PathBuf::from));
 }
@@ -98,7 +98,7 @@ async fn purge_keeping_all_events_is_seen_by_all_handles() {
         assert_eq!(kept.last().map(|event| event.seq), Some(deleted.head));
     }
     let seen = Seq::new(1);
-    let refused = store.append(&effects, session.id, seen, vec![NewEvent::user_message("x")]).await;
+    let refused = store.sessions(&effects).append(session.id, seen, vec![NewEvent::user_message("x")]).await;
     assert!(refused.is_err());
     assert_eq!(other.purge(purge).await.unwrap().events, 0);
 }
@@ -110,7 +110,7 @@ async fn purge_is_refused_if_a_damaged_fork_may_exist() {
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
     let session = wordy(&store, &effects).await;
-    let fork = store.fork(&effects, session.id, None).await.unwrap();
+    let fork = store.sessions(&effects).fork(session.id, None).await.unwrap();
     let deleted = delete(&store, &effects, &session).await;
     drop(store);
     let damaged = crate::support::folder_of(folder.path(), fork.id);

@@ -242,7 +242,7 @@ async fn unknown_outcome_stays_unknown_after_retries() {
     let id = session(&store, &effects).await.id;
     spy.fail(on("sync", "events.jsonl", EIO));
     let events = vec![NewEvent::user_message("in doubt")];
-    let error = store.append(&effects, id, Seq::new(1), events).await.unwrap_err();
+    let error = store.sessions(&effects).append(id, Seq::new(1), events).await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::Poisoned);
     assert_eq!(error.write_outcome(), WriteOutcome::Unknown, "{error:?}");
 }

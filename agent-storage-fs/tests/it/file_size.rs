@@ -25,7 +25,7 @@ fn limited() {
         let mut content = 0;
         let error = loop {
             let text = format!("{content} {}", "x".repeat(5000));
-            match store.append(&effects, id, seen, vec![NewEvent::user_message(text)]).await {
+            match store.sessions(&effects).append(id, seen, vec![NewEvent::user_message(text)]).await {
                 Ok(done) => seen = done.last,
                 Err(error) => break error,
             }
@@ -35,7 +35,8 @@ fn limited() {
         assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{error}");
         assert!((5..20).contains(&content), "{content}");
         // What is small still fits, in this session and in others.
-        let done = store.append(&effects, id, seen, vec![NewEvent::user_message("small")]).await.unwrap();
+        let done =
+            store.sessions(&effects).append(id, seen, vec![NewEvent::user_message("small")]).await.unwrap();
         session(&store, &effects).await;
         assert_eq!(texts(&store, id).await.len() as u64, done.last.get() - 1);
         store.close().await.unwrap();
@@ -73,5 +74,5 @@ async fn file_size_limit_is_reported_as_full() {
     assert!(stored.iter().rev().skip(1).all(|text| text.len() > 5000));
     let seen = Seq::new(stored.len() as u64 + 1);
     let long = NewEvent::user_message("y".repeat(100_000));
-    store.append(&effects, id, seen, vec![long]).await.unwrap();
+    store.sessions(&effects).append(id, seen, vec![long]).await.unwrap();
 }

@@ -50,11 +50,11 @@ async fn refusals(store: &FsStore, effects: &Effects, id: SessionId) -> Vec<Erro
         SessionStore::load(store, id).await.unwrap_err(),
         store.read(id, ReadEvents::first(10)).await.unwrap_err(),
         store.read(id, ReadEvents::last(10)).await.unwrap_err(),
-        store.append(effects, id, Seq::new(2), events()).await.unwrap_err(),
-        store.trigger(effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap_err(),
-        store.delete_damaged(id, effects.now(), Reason::UserDeleted).await.unwrap_err(),
+        store.sessions(effects).append(id, Seq::new(2), events()).await.unwrap_err(),
+        store.sessions(effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap_err(),
+        store.maintenance().delete_damaged(id, effects.now(), Reason::UserDeleted).await.unwrap_err(),
         store.purge(Purge::new(id, Seq::new(2))).await.unwrap_err(),
-        store.fork(effects, id, None).await.unwrap_err(),
+        store.sessions(effects).fork(id, None).await.unwrap_err(),
     ]
 }
 
@@ -74,7 +74,7 @@ async fn is_refused(root: &Path, id: SessionId, expected: &str) {
     assert!(!found.is_empty() && found.iter().all(|it| it.detail.contains(expected)), "{found:?}");
     assert!(found.iter().all(|it| it.kind == FindingKind::Unsupported), "{found:?}");
     assert!(page.damaged.iter().all(|it| it.is_unsupported), "{page:?}");
-    let rebuilt = store.rebuild().await.unwrap();
+    let rebuilt = store.maintenance().rebuild().await.unwrap();
     assert!(rebuilt.damaged.iter().any(|it| it.reason.contains(expected)), "{rebuilt:?}");
     store.close().await.unwrap();
     assert_eq!(files(&folder), before, "something was written");
@@ -88,7 +88,7 @@ async fn a_log_of_another_format_is_refused_by_name() {
     let store = hasty(root).await;
     let id = session(&store, &effects).await.id;
     append_text(&store, &effects, id, Seq::new(1), "hello").await;
-    store.rebuild().await.unwrap();
+    store.maintenance().rebuild().await.unwrap();
     drop(store);
     let [log, snapshot] = ["events.jsonl", "session.json"].map(|name| folder_of(root, id).join(name));
     let [whole, record] = [&log, &snapshot].map(|path| fs::read_to_string(path).unwrap());
@@ -112,7 +112,7 @@ async fn commits_of_another_format_behind_others_are_refused() {
     append_text(&store, &effects, id, Seq::new(1), "hello").await;
     let [log, snapshot] = ["events.jsonl", "session.json"].map(|name| folder_of(root, id).join(name));
     let before = fs::metadata(&log).unwrap().len();
-    store.rebuild().await.unwrap();
+    store.maintenance().rebuild().await.unwrap();
     let (record, open) = (fs::read(&snapshot).unwrap(), hasty(root).await);
     append_text(&open, &effects, id, Seq::new(2), "again").await;
     drop(store);
@@ -135,7 +135,7 @@ async fn commits_of_another_format_behind_others_are_refused() {
     let next = whole[ours.len()..].replace("\"seq\":3", "\"seq\":4");
     fs::write(&log, format!("{whole}{}", in_format(&next, id, 7))).unwrap();
     let events = vec![NewEvent::user_message("more")];
-    let error = open.append(&effects, id, Seq::new(3), events).await.unwrap_err();
+    let error = open.sessions(&effects).append(id, Seq::new(3), events).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(
         !fs::read_dir(folder_of(root, id))
@@ -161,7 +161,8 @@ async fn a_tombstone_of_another_format_is_refused_by_name() {
     let (root, effects) = (folder.path(), Effects::default());
     let store = hasty(root).await;
     let id = session(&store, &effects).await.id;
-    let deleted = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
+    let deleted =
+        store.sessions(&effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
     store.purge(Purge::new(id, deleted.head)).await.unwrap();
     drop(store);
     let path = folder_of(root, id).join("tombstone.json");

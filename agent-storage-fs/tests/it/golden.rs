@@ -42,14 +42,14 @@ async fn write(root: &Path) -> [SessionId; 3] {
         .unwrap();
     for id in ids {
         let new = NewSession::new(id, WorkspaceId::DEFAULT);
-        let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
+        let session = store.sessions(&effects).create(new).await.unwrap();
         let run = effects.new_run_id();
         let begin = Commit::seal(&effects, id, session.head)
             .with_event(NewEvent::user_message("안녕"))
             .with_trigger(Trigger::BeginRun(LeaseRequest::new("golden", run)));
         let begun = store.commit(begin).await.unwrap();
         if id == ids[2] {
-            store.heartbeat(id, begun.epoch.unwrap()).await.unwrap();
+            store.leases().heartbeat(id, begun.epoch.unwrap()).await.unwrap();
             continue;
         }
         let end = Commit::seal(&effects, id, begun.last)
@@ -59,7 +59,7 @@ async fn write(root: &Path) -> [SessionId; 3] {
         store.commit(end).await.unwrap();
     }
     let deleted =
-        store.trigger(&effects, ids[1], Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
+        store.sessions(&effects).trigger(ids[1], Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
     store.purge(Purge::new(ids[1], deleted.head).with_keep_through(agent_core::Seq::new(1))).await.unwrap();
     // As it is in the end, not as it was on the way.
     store.transcript_edits(WorkspaceId::DEFAULT).await.unwrap();
@@ -124,7 +124,7 @@ async fn golden_files_are_read() {
             SessionState::Idle => assert_eq!(texts(&store, record.id).await, ["안녕"]),
             SessionState::Deleted => assert_eq!(texts(&store, record.id).await, [""; 0]),
             _ => {
-                let lease_status = store.lease_status(record.id, record.epoch).await.unwrap();
+                let lease_status = store.leases().status(record.id, record.epoch).await.unwrap();
                 assert_eq!(
                     (lease_status.heartbeat, lease_status.holder_proven_dead),
                     (1, true),

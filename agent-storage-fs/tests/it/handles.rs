@@ -58,13 +58,13 @@ async fn tenant_with_a_lease_stays_among_many_names() {
         let _ = tenant(&format!("user-{n}"));
     }
     let other = hasty(folder.path()).await;
-    let status = other.for_tenant(&"runs".parse().unwrap()).lease_status(runs, epoch).await.unwrap();
+    let status = other.for_tenant(&"runs".parse().unwrap()).leases().status(runs, epoch).await.unwrap();
     assert!(!status.holder_proven_dead);
     append_text(&used, &effects, in_use, Seq::new(1), "hello").await;
     append_text(&tenant("used"), &effects, in_use, Seq::new(2), "hello").await;
     append_text(&tenant("idle"), &effects, idle, Seq::new(2), "hello").await;
     store.close().await.unwrap();
-    let status = other.for_tenant(&"runs".parse().unwrap()).lease_status(runs, epoch).await.unwrap();
+    let status = other.for_tenant(&"runs".parse().unwrap()).leases().status(runs, epoch).await.unwrap();
     assert!(status.holder_proven_dead);
 }
 
@@ -131,7 +131,7 @@ async fn replaced_log_is_read_again() {
         for folder in &folders {
             let store = hasty(folder.path()).await;
             let new = NewSession::new(ids[0], WorkspaceId::DEFAULT);
-            SessionStoreExt::create(&store, &effects, new).await.unwrap();
+            store.sessions(&effects).create(new).await.unwrap();
             fill(&store, &effects, ids[0], 20).await;
         }
         let foreign = hasty(folders[1].path()).await;
@@ -339,8 +339,8 @@ async fn runs_of_one_process_share_a_lease_file() {
     ended(&store, &effects, id).await;
     spy.take();
     let second = begun(&store, &effects, id).await;
-    store.heartbeat(id, second).await.unwrap();
-    let status = reader.lease_status(id, second).await.unwrap();
+    store.leases().heartbeat(id, second).await.unwrap();
+    let status = reader.leases().status(id, second).await.unwrap();
     assert_eq!((status.heartbeat, status.holder_proven_dead), (1, false));
     ended(&store, &effects, id).await;
     let made: Vec<_> = spy.take().into_iter().filter(|call| call.name != "append" && call.writes()).collect();
@@ -354,14 +354,18 @@ async fn runs_of_one_process_share_a_lease_file() {
     begun(&other, &effects, id).await;
     ended(&other, &effects, id).await;
     let third = begun(&store, &effects, id).await;
-    let status = reader.lease_status(id, third).await.unwrap();
+    let status = reader.leases().status(id, third).await.unwrap();
     assert_eq!((status.heartbeat, status.holder_proven_dead), (0, false));
-    other.heartbeat(id, second).await.unwrap();
-    assert_eq!(reader.lease_status(id, third).await.unwrap().heartbeat, 0, "a heartbeat of an earlier run");
+    other.leases().heartbeat(id, second).await.unwrap();
+    assert_eq!(
+        reader.leases().status(id, third).await.unwrap().heartbeat,
+        0,
+        "a heartbeat of an earlier run"
+    );
     drop(other);
-    assert!(!reader.lease_status(id, third).await.unwrap().holder_proven_dead);
+    assert!(!reader.leases().status(id, third).await.unwrap().holder_proven_dead);
     drop(store);
-    assert!(reader.lease_status(id, third).await.unwrap().holder_proven_dead);
+    assert!(reader.leases().status(id, third).await.unwrap().holder_proven_dead);
 }
 
 /// Who holds a lease is alive while it writes, is read and is rebuilt: its lock goes with the lease and not before.
@@ -379,10 +383,10 @@ async fn holder_lock_lasts_as_long_as_the_lease() {
     let elsewhere = hasty(folder.path()).await;
     for _ in 0..2 {
         seen = append_text(&store, &effects, id, seen, "more").await;
-        assert!(!elsewhere.lease_status(id, epoch).await.unwrap().holder_proven_dead);
+        assert!(!elsewhere.leases().status(id, epoch).await.unwrap().holder_proven_dead);
         seen = append_text(&elsewhere, &effects, id, seen, "theirs").await;
-        assert_eq!(store.rebuild().await.unwrap().sessions, 1);
-        assert!(!elsewhere.lease_status(id, epoch).await.unwrap().holder_proven_dead);
+        assert_eq!(store.maintenance().rebuild().await.unwrap().sessions, 1);
+        assert!(!elsewhere.leases().status(id, epoch).await.unwrap().holder_proven_dead);
     }
 }
 
@@ -409,7 +413,7 @@ async fn failed_unlock_still_frees_the_lock() {
                     Commit::seal(&effects, id, seen).with_precondition(Precondition::Matches(Seq::new(1)));
                 store.commit(commit.with_event(NewEvent::user_message("refused"))).await.unwrap_err();
             }
-            _ => assert!(store.rebuild().await.is_ok()),
+            _ => assert!(store.maintenance().rebuild().await.is_ok()),
         }
         assert!(spy.heal() > 0, "{step}");
         seen = append_text(&other, &effects, id, seen, "theirs").await;
@@ -474,7 +478,7 @@ async fn closed_store_releases_its_files_and_lease() {
     let text = fs::read_to_string(folder_of(folder.path(), id).join("../../session.md")).unwrap();
     assert!(text.contains("what was said last"));
     let elsewhere = hasty(folder.path()).await;
-    assert!(elsewhere.lease_status(id, done.epoch.unwrap()).await.unwrap().holder_proven_dead);
+    assert!(elsewhere.leases().status(id, done.epoch.unwrap()).await.unwrap().holder_proven_dead);
     let late = Commit::seal(&effects, id, done.last).with_event(NewEvent::user_message("late"));
     let errors = [
         clone.commit(late).await.unwrap_err(),
@@ -536,7 +540,12 @@ async fn closing_writes_no_snapshot_of_a_replaced_log() {
         assert!((5000..16000).contains(&length) && !snapshot.exists(), "{length}");
         if purged {
             let other = hasty(folder.path()).await;
-            let head = other.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().last;
+            let head = other
+                .sessions(&effects)
+                .trigger(id, Trigger::Delete(Reason::UserDeleted))
+                .await
+                .unwrap()
+                .last;
             other.purge(Purge::new(id, head).with_keep_through(Seq::new(1))).await.unwrap();
             assert!(!snapshot.exists());
         }
@@ -559,7 +568,7 @@ async fn failed_purge_leaves_no_new_files() {
     let (store, spy) = watched(folder.path()).await;
     let id = session(&store, &effects).await.id;
     fill(&store, &effects, id, 25).await;
-    let head = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().last;
+    let head = store.sessions(&effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().last;
     let snapshot = folder_of(folder.path(), id).join("session.json");
     spy.fail(on("rename", "events.jsonl", EIO));
     store.purge(Purge::new(id, head)).await.unwrap_err();
@@ -569,7 +578,7 @@ async fn failed_purge_leaves_no_new_files() {
     let store = hasty(folder.path()).await;
     let record = SessionStore::load(&store, id).await.unwrap();
     store.purge(Purge::new(id, head)).await.unwrap();
-    assert_eq!(store.rebuild().await.unwrap().sessions, 1);
+    assert_eq!(store.maintenance().rebuild().await.unwrap().sessions, 1);
     assert!(!snapshot.exists());
     assert_eq!(SessionStore::load(&hasty(folder.path()).await, id).await.unwrap(), record);
 }
@@ -584,7 +593,7 @@ async fn purge_of_a_long_log_keeps_exactly_the_request() {
     fill(&store, &effects, id, 1000).await;
     let log = log_of(folder.path(), id);
     let whole = fs::read(&log).unwrap();
-    let head = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().last;
+    let head = store.sessions(&effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().last;
     store.purge(Purge::new(id, head).with_keep_through(Seq::new(500))).await.unwrap();
     let kept: Vec<_> = whole.split_inclusive(|byte| *byte == b'\n').take(500).collect();
     assert!(kept.concat().len() > 100_000);
@@ -600,7 +609,7 @@ async fn rebuild_recreates_the_snapshot() {
     let id = session(&store, &effects).await.id;
     let snapshot = folder_of(folder.path(), id).join("session.json");
     fs::write(&snapshot, "rubbish").unwrap();
-    assert_eq!(store.rebuild().await.unwrap().sessions, 1);
+    assert_eq!(store.maintenance().rebuild().await.unwrap().sessions, 1);
     assert!(fs::read_to_string(&snapshot).unwrap().starts_with("{\"format\":5,\"offset\":"));
 }
 
@@ -643,7 +652,7 @@ async fn log_truncated_under_a_handle_is_damage() {
         for _ in 0..2 {
             let events = vec![NewEvent::user_message("third")];
             for error in [
-                store.append(&effects, id, seen, events).await.unwrap_err(),
+                store.sessions(&effects).append(id, seen, events).await.unwrap_err(),
                 SessionStore::load(&store, id).await.unwrap_err(),
                 store.read(id, ReadEvents::last(10)).await.unwrap_err(),
                 store.changed(id, seen).await.unwrap_err(),

@@ -47,7 +47,10 @@ async fn use_all(store: &FsStore, id: SessionId, what: &str) {
     for _ in 0..2 {
         judge(
             what,
-            store.append(&Effects::default(), id, Seq::new(1), vec![NewEvent::user_message("y")]).await,
+            store
+                .sessions(&Effects::default())
+                .append(id, Seq::new(1), vec![NewEvent::user_message("y")])
+                .await,
         );
     }
 }
@@ -98,11 +101,11 @@ async fn payload_depth_is_kept_or_refused() {
     let made = session(&store, &effects).await;
     let nested = |levels| RawJson::parse(&("[".repeat(levels) + &"]".repeat(levels))).unwrap();
     let event = NewEvent::new("x.app.deep".parse().unwrap(), nested(100_000));
-    let refused = store.append(&effects, made.id, made.head, vec![event]).await.unwrap_err();
+    let refused = store.sessions(&effects).append(made.id, made.head, vec![event]).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::LimitExceeded);
     let deep = nested(RawJson::MAX_DEPTH);
     let event = NewEvent::new("x.app.deep".parse().unwrap(), deep.clone()).with_extra("more", deep.clone());
-    let done = store.append(&effects, made.id, made.head, vec![event]).await.unwrap();
+    let done = store.sessions(&effects).append(made.id, made.head, vec![event]).await.unwrap();
     drop(store);
     let store = hasty(folder.path()).await;
     assert_eq!(SessionStore::load(&store, made.id).await.unwrap(), done.session);
@@ -150,7 +153,7 @@ async fn purge_keeps_damage_and_the_events_behind_it() {
     let id = session(&store, &effects).await.id;
     drop(store);
     let store = damaged_before_the_snapshot(folder.path(), id, 5).await;
-    let deleted = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    let deleted = store.sessions(&effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
     let purged = store.purge(Purge::new(id, deleted.last).with_keep_through(Seq::new(30))).await.unwrap();
     assert_eq!(purged.events, 11);
     let page = store.read(id, ReadEvents::first(100).with_after(Seq::new(5))).await.unwrap();

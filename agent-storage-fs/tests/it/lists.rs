@@ -12,7 +12,7 @@ use agent_core::model::{Actor, Patch, Role};
 use agent_core::session::{NewSession, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, SessionQuery};
-use agent_core::{MemoryStore, SessionId, SessionStore, SessionStoreExt, Timestamp, WorkspaceId};
+use agent_core::{MemoryStore, SessionId, SessionStore, SessionStoreExt, Sessions, Timestamp, WorkspaceId};
 use agent_storage_fs::{FsConfig, FsStore, Sync};
 
 /// A store whose lists look at no session that has not changed.
@@ -62,7 +62,7 @@ fn changes(root: &Path) -> PathBuf {
 }
 
 /// What a random program does to sessions; the same on every store.
-async fn step(store: &dyn SessionStore, effects: &Effects, ids: &mut Vec<SessionId>) {
+async fn step(store: &Sessions, effects: &Effects, ids: &mut Vec<SessionId>) {
     let dice = effects.random_u64();
     let workspace = match dice % 3 {
         0 => WorkspaceId::DEFAULT,
@@ -88,15 +88,15 @@ async fn step(store: &dyn SessionStore, effects: &Effects, ids: &mut Vec<Session
                 _ => NewEvent::agent_message("noted"),
             };
             // A session that was deleted takes no more.
-            let _ = store.append(effects, id, head, vec![event]).await;
+            let _ = store.append(id, head, vec![event]).await;
         }
         (10..12, Some(id)) => {
-            if let Ok(fork) = store.fork(effects, id, None).await {
+            if let Ok(fork) = store.fork(id, None).await {
                 ids.push(fork.id);
             }
         }
-        (12..14, Some(id)) => drop(store.trigger(effects, id, Trigger::Archive).await),
-        (14, Some(id)) => drop(store.trigger(effects, id, Trigger::Delete(Reason::UserDeleted)).await),
+        (12..14, Some(id)) => drop(store.trigger(id, Trigger::Archive).await),
+        (14, Some(id)) => drop(store.trigger(id, Trigger::Delete(Reason::UserDeleted)).await),
         (_, Some(id)) => {
             let head = store.load(id).await.unwrap().head;
             let _ = store.purge(Purge::new(id, head)).await;
@@ -155,8 +155,8 @@ async fn lists_of_all_handles_are_those_of_a_store_in_memory() {
         let (mut ids, mut same_ids) = (Vec::new(), Vec::new());
         for n in 0..80 {
             let store = if n % 2 == 0 { &one } else { &two };
-            step(store, &effects, &mut ids).await;
-            step(&memory, &same, &mut same_ids).await;
+            step(&store.sessions(&effects), &effects, &mut ids).await;
+            step(&memory.sessions(&same), &same, &mut same_ids).await;
             assert_eq!(ids, same_ids);
             let listing = if n % 3 == 0 { &reader } else { store };
             for query in queries(&ids) {
@@ -227,7 +227,7 @@ async fn sessions_of_a_moved_workspace_are_not_listed() {
     let workspace = effects.new_workspace_id();
     for _ in 0..20 {
         let new = NewSession::new(effects.new_session_id(), workspace);
-        SessionStoreExt::create(&store, &effects, new).await.unwrap();
+        store.sessions(&effects).create(new).await.unwrap();
     }
     let top = SessionQuery::new().with_limit(1);
     assert_eq!(listed(&store, top.clone()).await[0].workspace, workspace);
@@ -382,7 +382,7 @@ async fn session_in_the_folder_of_another_workspace_is_on_no_list_of_one() {
         [(home, &patch), (home, &Patch::new()), (home, &Patch::new()), (other, &Patch::new())]
     {
         let new = NewSession::new(effects.new_session_id(), workspace).with_patch(patch);
-        made.push(SessionStoreExt::create(&store, &effects, new).await.unwrap().id);
+        made.push(store.sessions(&effects).create(new).await.unwrap().id);
     }
     let at =
         |workspace: WorkspaceId| folder.path().join(format!("workspaces/{workspace}/sessions/{}", made[0]));

@@ -43,7 +43,7 @@ async fn file_of_20_gb_is_named_unread() {
             let workspace = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
             store.put(workspace, Precondition::MustNotExist).await.unwrap();
             let new = NewSession::new(id, WorkspaceId::DEFAULT);
-            SessionStoreExt::create(&store, &effects, new).await.unwrap();
+            store.sessions(&effects).create(new).await.unwrap();
             store.bind(&laptop, WorkspaceId::DEFAULT, Precondition::None).await.unwrap();
             store.close().await.unwrap();
             id
@@ -70,11 +70,11 @@ async fn file_of_20_gb_is_named_unread() {
         note(store.load_config(WorkspaceId::DEFAULT).await.err());
         note(store.touch(WorkspaceId::DEFAULT, effects.now()).await.err());
         note(SessionStore::load(&store, id).await.err());
-        note(store.lease_status(id, Epoch::new(1)).await.err());
-        note(store.append(&effects, id, Seq::new(1), vec![NewEvent::user_message("x")]).await.err());
+        note(store.leases().status(id, Epoch::new(1)).await.err());
+        note(store.sessions(&effects).append(id, Seq::new(1), vec![NewEvent::user_message("x")]).await.err());
         note(SessionStore::list(&store, SessionQuery::new()).await.err());
         note(store.transcript_edits(WorkspaceId::DEFAULT).await.err());
-        note(store.rebuild().await.err());
+        note(store.maintenance().rebuild().await.err());
         let read: usize = spy
             .take()
             .iter()

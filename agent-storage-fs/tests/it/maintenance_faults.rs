@@ -38,7 +38,12 @@ impl Life {
         let (torn, deleted) = (session(&store, &effects).await.id, session(&store, &effects).await.id);
         fill(&store, &effects, torn, 3).await;
         fill(&store, &effects, deleted, 5).await;
-        let head = store.trigger(&effects, deleted, Trigger::Delete(Reason::UserDeleted)).await.unwrap().last;
+        let head = store
+            .sessions(&effects)
+            .trigger(deleted, Trigger::Delete(Reason::UserDeleted))
+            .await
+            .unwrap()
+            .last;
         let (leaving, device) = (effects.new_workspace_id(), "laptop".parse().unwrap());
         for id in [WorkspaceId::DEFAULT, leaving] {
             let record = Workspace::new(id, "old", torn, Timestamp::UNIX_EPOCH);

@@ -21,7 +21,7 @@ async fn spied(root: &Path) -> (FsStore, Spy) {
 }
 
 async fn create(store: &FsStore, effects: &Effects, id: SessionId, workspace: WorkspaceId) -> Result<()> {
-    SessionStoreExt::create(store, effects, NewSession::new(id, workspace)).await.map(drop)
+    store.sessions(effects).create(NewSession::new(id, workspace)).await.map(drop)
 }
 
 /// Makes so many workspaces, each with a session.
@@ -61,13 +61,13 @@ async fn a_creation_costs_the_same_among_many_workspaces() {
         learn(&store, &effects, workspaces[3]).await;
         let parent = effects.new_session_id();
         create(&other, &effects, parent, workspaces[9]).await.unwrap();
-        store.fork(&effects, parent, None).await.unwrap();
+        store.sessions(&effects).fork(parent, None).await.unwrap();
         spy.take();
         let mut cost = Vec::new();
         create(&store, &effects, effects.new_session_id(), workspaces[3]).await.unwrap();
         cost.push(spy.take().len());
         create(&other, &effects, effects.new_session_id(), workspaces[7]).await.unwrap();
-        store.fork(&effects, parent, None).await.unwrap();
+        store.sessions(&effects).fork(parent, None).await.unwrap();
         cost.push(spy.take().len());
         // As the conversation of a key is opened: its id may be one of a session.
         let error = SessionStore::load(&store, effects.new_session_id()).await.unwrap_err();

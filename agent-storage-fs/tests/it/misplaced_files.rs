@@ -13,7 +13,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::Precondition;
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents};
 use agent_core::{
@@ -39,7 +39,7 @@ async fn verified(store: &FsStore) -> Verification {
 }
 
 /// A session in which one thing was said.
-async fn talk(store: &FsStore, effects: &Effects, text: &str) -> Arc<Session> {
+async fn talk(store: &FsStore, effects: &Effects, text: &str) -> Arc<SessionRecord> {
     let new = session(store, effects).await;
     append_text(store, effects, new.id, new.head, text).await;
     SessionStore::load(store, new.id).await.unwrap()
@@ -55,9 +55,9 @@ async fn is_named(root: &Path, ids: &[SessionId], seen: Seq) {
         errors.push(store.read(*id, ReadEvents::first(10)).await.unwrap_err());
         errors.push(store.read(*id, ReadEvents::last(10)).await.unwrap_err());
         let events = vec![NewEvent::user_message("more")];
-        errors.push(store.append(&effects, *id, seen, events).await.unwrap_err());
+        errors.push(store.sessions(&effects).append(*id, seen, events).await.unwrap_err());
         let new = NewSession::new(*id, WorkspaceId::DEFAULT);
-        errors.push(SessionStoreExt::create(&store, &effects, new).await.unwrap_err());
+        errors.push(store.sessions(&effects).create(new).await.unwrap_err());
         for error in errors {
             assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
             assert!(error.to_string().contains(&id.to_string()), "{error}");
@@ -111,7 +111,7 @@ async fn a_link_to_another_session_is_damage() {
     is_named(root, &[one.id], one.head).await;
     let store = hasty(root).await;
     let now = effects.now();
-    let deleted = store.delete_damaged(one.id, now, Reason::UserDeleted).await.unwrap();
+    let deleted = store.maintenance().delete_damaged(one.id, now, Reason::UserDeleted).await.unwrap();
     store.purge(Purge::new(one.id, deleted.head)).await.unwrap();
     assert_eq!(texts(&store, other.id).await, ["other"]);
     assert_eq!(SessionStore::load(&store, other.id).await.unwrap(), other);
@@ -138,7 +138,7 @@ async fn a_log_written_over_another_is_damage() {
     let foreign = fs::read(log_of(root, other.id)).unwrap();
     fs::write(log_of(root, one.id), &foreign).unwrap();
     let events = vec![NewEvent::user_message("more")];
-    let error = store.append(&effects, one.id, one.head, events).await.unwrap_err();
+    let error = store.sessions(&effects).append(one.id, one.head, events).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
     let error = SessionStore::load(&store, one.id).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");

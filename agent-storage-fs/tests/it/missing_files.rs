@@ -12,7 +12,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{HiddenSession, Purge, ReadEvents, SessionQuery};
 use agent_core::{
@@ -27,29 +27,29 @@ async fn verified(store: &FsStore) -> Verification {
 }
 
 /// The main session of the default workspace, in which one thing was said.
-async fn talk(store: &FsStore, effects: &Effects) -> Arc<Session> {
+async fn talk(store: &FsStore, effects: &Effects) -> Arc<SessionRecord> {
     let id = effects.new_session_id();
     let record = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
     store.put(record, Precondition::MustNotExist).await.unwrap();
     let new = NewSession::new(id, WorkspaceId::DEFAULT);
-    let new = SessionStoreExt::create(store, effects, new).await.unwrap();
+    let new = store.sessions(effects).create(new).await.unwrap();
     append_text(store, effects, id, new.head, "hello").await;
     SessionStore::load(store, id).await.unwrap()
 }
 
 /// Every call on the session says that it is missing, and makes nothing; `verify` names it.
-async fn is_named(root: &Path, session: &Session) {
+async fn is_named(root: &Path, session: &SessionRecord) {
     let effects = Effects::default();
     let (id, store) = (session.id, hasty(root).await);
     let mut errors: Vec<Error> = Vec::new();
     let new = NewSession::new(id, WorkspaceId::DEFAULT);
-    errors.push(SessionStoreExt::create(&store, &effects, new).await.unwrap_err());
+    errors.push(store.sessions(&effects).create(new).await.unwrap_err());
     let events = vec![NewEvent::user_message("more")];
-    errors.push(store.append(&effects, id, session.head, events).await.unwrap_err());
+    errors.push(store.sessions(&effects).append(id, session.head, events).await.unwrap_err());
     errors.push(SessionStore::load(&store, id).await.unwrap_err());
     errors.push(store.read(id, ReadEvents::last(10)).await.unwrap_err());
-    errors.push(store.lease_status(id, Epoch::new(1)).await.unwrap_err());
-    errors.push(store.fork(&effects, id, None).await.unwrap_err());
+    errors.push(store.leases().status(id, Epoch::new(1)).await.unwrap_err());
+    errors.push(store.sessions(&effects).fork(id, None).await.unwrap_err());
     for error in errors {
         assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
         for wording in [id.to_string().as_str(), "moved or removed", "put it back"] {
@@ -67,7 +67,7 @@ async fn is_named(root: &Path, session: &Session) {
         let named = page.damaged.iter().any(|it| it.object == format!("session {id}"));
         assert_eq!(named, is_named, "{workspace}: {page:?}");
     }
-    let rebuilt = SessionStore::rebuild(&store).await.unwrap();
+    let rebuilt = store.maintenance().rebuild().await.unwrap();
     assert!(rebuilt.damaged.iter().any(|it| it.object == format!("session {id}")), "{rebuilt:?}");
     let tenants = Backend::tenants(&store, None).await.unwrap();
     assert_eq!(tenants.items, [TenantId::default()]);
@@ -134,7 +134,7 @@ async fn two_sessions_of_one_id_are_named() {
     fs::remove_dir_all(root.join("index")).unwrap();
     let store = hasty(&root).await;
     let other = effects.new_workspace_id();
-    store.create(&effects, NewSession::new(session.id, other)).await.unwrap();
+    store.sessions(&effects).create(NewSession::new(session.id, other)).await.unwrap();
     drop(store);
     fs::rename(&aside, &own).unwrap();
     let found = verified(&hasty(&root).await).await;
@@ -156,17 +156,19 @@ async fn a_missing_session_can_be_deleted() {
     drop(store);
     fs::rename(folder_of(&root, lost.id), folder.path().join("aside")).unwrap();
     let store = hasty(&root).await;
-    let deleted = store.delete_damaged(lost.id, effects.now(), Reason::UserDeleted).await.unwrap();
+    let deleted =
+        store.maintenance().delete_damaged(lost.id, effects.now(), Reason::UserDeleted).await.unwrap();
     assert_eq!((deleted.status.state, deleted.workspace), (SessionState::Deleted, WorkspaceId::DEFAULT));
     store.purge(Purge::new(lost.id, deleted.head)).await.unwrap();
     assert!(verified(&store).await.is_sound());
     assert_eq!(SessionStore::load(&store, kept.id).await.unwrap(), kept);
     let new = NewSession::new(lost.id, WorkspaceId::DEFAULT);
-    let error = SessionStoreExt::create(&store, &effects, new).await.unwrap_err();
+    let error = store.sessions(&effects).create(new).await.unwrap_err();
     assert_ne!(*error.kind(), ErrorKind::Corrupt, "{error}");
 
     let nobody: SessionId = effects.new_session_id();
-    let error = store.delete_damaged(nobody, effects.now(), Reason::UserDeleted).await.unwrap_err();
+    let error =
+        store.maintenance().delete_damaged(nobody, effects.now(), Reason::UserDeleted).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::NotFound, "{error}");
 }
 
@@ -175,18 +177,18 @@ async fn a_missing_session_can_be_deleted() {
 async fn moved_audit_is_damage_and_not_recreated() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root");
-    let effects = Effects::default();
+
     let storage = Storage::from(hasty(&root).await);
-    let audit = HiddenSession::Audit.open(&storage.sessions, &effects).await.unwrap();
+    let audit = HiddenSession::Audit.open(&storage.sessions).await.unwrap();
     drop(storage);
     let (own, aside): (PathBuf, _) = (folder_of(&root, audit.id), folder.path().join("aside"));
     fs::rename(&own, &aside).unwrap();
     let storage = Storage::from(hasty(&root).await);
-    let error = HiddenSession::Audit.open(&storage.sessions, &effects).await.unwrap_err();
+    let error = HiddenSession::Audit.open(&storage.sessions).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(!verify(&storage, |_| {}).await.unwrap().is_sound());
     fs::rename(&aside, &own).unwrap();
-    assert_eq!(HiddenSession::Audit.open(&storage.sessions, &effects).await.unwrap(), audit);
+    assert_eq!(HiddenSession::Audit.open(&storage.sessions).await.unwrap(), audit);
     assert!(verify(&storage, |_| {}).await.unwrap().is_sound());
 }
 
@@ -199,12 +201,13 @@ async fn purge_keeps_what_a_missing_fork_may_read() {
     let store = hasty(&root).await;
     let parent = session(&store, &effects).await;
     let seen = append_text(&store, &effects, parent.id, parent.head, "shared").await;
-    let fork = store.fork(&effects, parent.id, None).await.unwrap();
+    let fork = store.sessions(&effects).fork(parent.id, None).await.unwrap();
     let aside = folder.path().join("aside");
     fs::rename(folder_of(&root, fork.id), &aside).unwrap();
     drop(store);
     let store = hasty(&root).await;
-    let deleted = store.trigger(&effects, parent.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    let deleted =
+        store.sessions(&effects).trigger(parent.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
     let error = store.purge(Purge::new(parent.id, deleted.last)).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.to_string().contains(&fork.id.to_string()), "{error}");
@@ -224,7 +227,7 @@ async fn moved_workspace_is_damage_and_not_recreated() {
     let root = folder.path().join("root");
     let effects = Effects::default();
     let device = "laptop".parse().unwrap();
-    let manager = async || WorkspaceManager::new(hasty(&root).await.into(), effects.clone());
+    let manager = async || WorkspaceManager::new(hasty(&root).await.into());
     let made = manager().await.resolve(&device).await.unwrap().workspace;
     let aside = folder.path().join("aside");
     let own = root.join("workspaces").join(made.id.to_string());

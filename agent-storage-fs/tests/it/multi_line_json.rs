@@ -31,7 +31,7 @@ async fn multi_line_payloads_are_kept() {
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
     let id = session(&store, &effects).await.id;
-    let seen = store.append(&effects, id, Seq::new(1), vec![spread_event()]).await.unwrap().last;
+    let seen = store.sessions(&effects).append(id, Seq::new(1), vec![spread_event()]).await.unwrap().last;
     drop(store);
     let store = hasty(folder.path()).await;
     let seen = append_text(&store, &effects, id, seen, "after it").await;

@@ -11,7 +11,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents};
 use agent_core::{
@@ -39,20 +39,21 @@ fn tree(root: &Path) -> Vec<(PathBuf, Option<Vec<u8>>, SystemTime)> {
 }
 
 /// A store with some of everything.
-async fn furnished(root: &Path, effects: &Effects) -> [Arc<Session>; 4] {
+async fn furnished(root: &Path, effects: &Effects) -> [Arc<SessionRecord>; 4] {
     let store = hasty(root).await;
     let id = effects.new_session_id();
     let record = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
     store.put(record, Precondition::MustNotExist).await.unwrap();
     store.bind(&"laptop".parse().unwrap(), WorkspaceId::DEFAULT, Precondition::MustNotExist).await.unwrap();
     let new = NewSession::new(id, WorkspaceId::DEFAULT);
-    let main = SessionStoreExt::create(&store, effects, new).await.unwrap();
+    let main = store.sessions(effects).create(new).await.unwrap();
     append_text(&store, effects, id, main.head, "hello").await;
     let long = session(&store, effects).await;
     fill(&store, effects, long.id, 300).await;
-    let fork = store.fork(effects, long.id, None).await.unwrap();
+    let fork = store.sessions(effects).fork(long.id, None).await.unwrap();
     let purged = session(&store, effects).await;
-    let deleted = store.trigger(effects, purged.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    let deleted =
+        store.sessions(effects).trigger(purged.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
     store.purge(Purge::new(purged.id, deleted.last)).await.unwrap();
     store.transcript_edits(WorkspaceId::DEFAULT).await.unwrap();
     store.close().await.unwrap();
@@ -157,7 +158,7 @@ async fn rebuild_recreates_transcripts_and_index() {
     fs::remove_dir_all(root.join("index")).unwrap();
     fs::remove_file(&transcript).unwrap();
     let store = hasty(root).await;
-    store.rebuild().await.unwrap();
+    store.maintenance().rebuild().await.unwrap();
     assert_eq!((index(), fs::read(&transcript).unwrap()), whole);
     drop(store);
 
@@ -165,6 +166,6 @@ async fn rebuild_recreates_transcripts_and_index() {
     let store = hasty(root).await;
     let more = vec![NewEvent::user_message("more")];
     SessionStore::load(&store, main.id).await.unwrap();
-    store.append(&effects, main.id, main.head, more).await.unwrap();
+    store.sessions(&effects).append(main.id, main.head, more).await.unwrap();
     assert_eq!(index().len(), 1);
 }

@@ -10,7 +10,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{BindingQuery, Purge, SessionQuery};
 use agent_core::{
@@ -107,8 +107,8 @@ async fn unreadable_lease_is_an_error() {
         .with_trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
     let epoch = store.commit(commit).await.unwrap().epoch.unwrap();
     spy.fail(on("open", "lease", EACCES));
-    assert_eq!(*store.lease_status(id, epoch).await.unwrap_err().kind(), ErrorKind::Denied);
-    assert_eq!(*store.heartbeat(id, epoch).await.unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(*store.leases().status(id, epoch).await.unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(*store.leases().heartbeat(id, epoch).await.unwrap_err().kind(), ErrorKind::Denied);
     spy.heal();
     spy.take();
     drop(store);
@@ -161,7 +161,7 @@ async fn list_reports_the_damage_of_each_session() {
     };
     assert!(reason(&store).await.contains("cannot look at"));
     spy.fail(on("open", "events.jsonl", EACCES));
-    let rebuilt = store.rebuild().await.unwrap();
+    let rebuilt = store.maintenance().rebuild().await.unwrap();
     assert_eq!((rebuilt.sessions, rebuilt.damaged.len()), (0, 1));
     assert!(rebuilt.damaged[0].reason.contains("permission denied"), "{rebuilt:?}");
     spy.heal();
@@ -186,13 +186,13 @@ async fn file_in_place_of_a_session_is_reported() {
 // --- the transcript --------------------------------------------------------------------------------------------------
 
 /// A workspace, its main session with one message, and `session.md` as it was rendered.
-async fn rendered(root: &Path, effects: &Effects) -> (Arc<Session>, String) {
+async fn rendered(root: &Path, effects: &Effects) -> (Arc<SessionRecord>, String) {
     let store = hasty(root).await;
     let id = effects.new_session_id();
     store.put(Workspace::new(HOME, "home", id, effects.now()), Precondition::MustNotExist).await.unwrap();
-    let session = SessionStoreExt::create(&store, effects, NewSession::new(id, HOME)).await.unwrap();
+    let session = store.sessions(effects).create(NewSession::new(id, HOME)).await.unwrap();
     let events = vec![NewEvent::user_message("hello"), NewEvent::agent_message("hi")];
-    let session = store.append(effects, id, session.head, events).await.unwrap().session;
+    let session = store.sessions(effects).append(id, session.head, events).await.unwrap().session;
     store.transcript_edits(HOME).await.unwrap();
     drop(store);
     (session, fs::read_to_string(home(root).join("session.md")).unwrap())
@@ -303,7 +303,7 @@ async fn edits_of_a_damaged_session_are_an_error() {
     let id = effects.new_session_id();
     store.put(Workspace::new(HOME, "home", id, effects.now()), Precondition::MustNotExist).await.unwrap();
     assert_eq!(store.transcript_edits(HOME).await.unwrap(), []);
-    SessionStoreExt::create(&store, &effects, NewSession::new(id, HOME)).await.unwrap();
+    store.sessions(&effects).create(NewSession::new(id, HOME)).await.unwrap();
     drop(store);
     fs::write(folder_of(folder.path(), id).join("events.jsonl"), "rubbish\n").unwrap();
     let store = hasty(folder.path()).await;
@@ -322,7 +322,7 @@ async fn later_messages_are_added_to_the_transcript() {
     for n in 0..3 {
         let message = format!("message {n}");
         let event = vec![NewEvent::user_message(message.as_str())];
-        head = store.append(&effects, session.id, head, event).await.unwrap().last;
+        head = store.sessions(&effects).append(session.id, head, event).await.unwrap().last;
         let mut tries = 0;
         while !fs::read_to_string(home(folder.path()).join("session.md")).unwrap().contains(&message) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -454,9 +454,9 @@ async fn transcript_from_before_a_clear_is_rewritten() {
     let (session, text) = rendered(folder.path(), &effects).await;
     let path = home(folder.path()).join("session.md");
     let quiet = FsConfig::new(folder.path()).with_transcripts(false).open().await.unwrap();
-    let cleared = quiet.clear(&effects, session.id).await.unwrap().session;
+    let cleared = quiet.sessions(&effects).clear(session.id).await.unwrap().session;
     let events = vec![NewEvent::user_message("after")];
-    quiet.append(&effects, session.id, cleared.head, events).await.unwrap();
+    quiet.sessions(&effects).append(session.id, cleared.head, events).await.unwrap();
     drop(quiet);
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
     hasty(folder.path()).await.transcript_edits(HOME).await.unwrap();
@@ -476,7 +476,7 @@ async fn long_transcript_is_continued() {
         let store = hasty(folder.path()).await;
         WorkspaceStore::load(&store, HOME).await.unwrap();
         let events = vec![NewEvent::user_message(format!("{n}{}", "long ".repeat(40_000)))];
-        head = store.append(&effects, session.id, head, events).await.unwrap().last;
+        head = store.sessions(&effects).append(session.id, head, events).await.unwrap().last;
         store.transcript_edits(HOME).await.unwrap();
         assert_eq!(kept(folder.path()), [""; 0], "{n}");
     }
@@ -498,7 +498,8 @@ async fn purge_removes_only_its_sessions_transcripts() {
         fs::write(home(folder.path()).join(name), text).unwrap();
     }
     let store = hasty(folder.path()).await;
-    let deleted = store.trigger(&effects, session.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    let deleted =
+        store.sessions(&effects).trigger(session.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
     store.purge(Purge::new(session.id, deleted.last)).await.unwrap();
     assert_eq!(kept(folder.path()), ["session.edited-00000000.md"]);
     for (name, text) in stay {

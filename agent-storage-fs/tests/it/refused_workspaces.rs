@@ -98,7 +98,7 @@ async fn two(store: &FsStore, effects: &Effects) -> ([WorkspaceId; 2], [SessionI
     for (workspace, session) in workspaces.into_iter().zip(sessions) {
         let record = Workspace::new(workspace, "home", session, effects.now());
         store.put(record, Precondition::MustNotExist).await.unwrap();
-        SessionStoreExt::create(store, effects, NewSession::new(session, workspace)).await.unwrap();
+        store.sessions(effects).create(NewSession::new(session, workspace)).await.unwrap();
         append_text(store, effects, session, Seq::new(1), "hello").await;
     }
     (workspaces, sessions)
@@ -133,7 +133,7 @@ async fn refused_workspace_is_damage_there() {
         let report = StoreCopy::new(storage.clone(), MemoryStore::new().into()).run().await.unwrap();
         assert_eq!(report.copied.sessions, 1, "{refusal:?}: {report:?}");
         assert!(report.damaged.iter().any(|damage| named(damage.to_string())), "{refusal:?}: {report:?}");
-        let rebuilt = store.rebuild().await.unwrap();
+        let rebuilt = store.maintenance().rebuild().await.unwrap();
         assert_eq!(rebuilt.sessions, 1, "{refusal:?}: {rebuilt:?}");
         assert!(rebuilt.damaged.iter().any(|damage| named(damage.to_string())), "{refusal:?}: {rebuilt:?}");
 
@@ -141,13 +141,13 @@ async fn refused_workspace_is_damage_there() {
         let error = SessionStore::load(&store, lost).await.unwrap_err();
         assert!(!error.is_absent(), "{refusal:?}: {error}");
 
-        let manager = WorkspaceManager::new(storage, effects.clone());
+        let manager = WorkspaceManager::new(storage.with_effects(effects.clone()));
         let device = "a new device".parse().unwrap();
         let new = manager.resolve_or_create(&device, &NewWorkspace::default()).await.unwrap().workspace;
         let error = SessionStore::load(&store, new.main_session).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::NotFound, "{refusal:?}: {error}");
         let main = NewSession::new(new.main_session, new.id);
-        let main = SessionStoreExt::create(&store, &effects, main).await.unwrap();
+        let main = store.sessions(&effects).create(main).await.unwrap();
         append_text(&store, &effects, main.id, main.head, "begun").await;
         assert_eq!(Backend::tenants(&store, None).await.unwrap().items.len(), 1, "{refusal:?}");
     }

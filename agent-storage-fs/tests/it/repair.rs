@@ -8,7 +8,7 @@ use crate::support::{append_text, folder_of, hasty, session, texts};
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::ReadEvents;
 use agent_core::{ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, Storage};
@@ -28,11 +28,11 @@ fn damage(root: &Path, id: SessionId) -> Vec<u8> {
 }
 
 fn manager(store: &FsStore, effects: &Effects) -> WorkspaceManager {
-    WorkspaceManager::new(Storage::from(store.clone()), effects.clone())
+    WorkspaceManager::new(Storage::from(store.clone()).with_effects(effects.clone()))
 }
 
 /// A session of three messages.
-async fn three(store: &FsStore, effects: &Effects) -> Arc<Session> {
+async fn three(store: &FsStore, effects: &Effects) -> Arc<SessionRecord> {
     let new = session(store, effects).await;
     let mut head = new.head;
     for text in ["first", "second", "third"] {
@@ -67,9 +67,13 @@ async fn delete_damaged_refuses_readable_sessions() {
     let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
     let store = hasty(folder.path()).await;
     let now = three(&store, &effects).await;
-    let refused = store.delete_damaged(now.id, effects.now(), Reason::UserDeleted).await.unwrap_err();
+    let refused =
+        store.maintenance().delete_damaged(now.id, effects.now(), Reason::UserDeleted).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::InvalidInput);
-    let nobody = store.delete_damaged(effects.new_session_id(), effects.now(), Reason::UserDeleted).await;
+    let nobody = store
+        .maintenance()
+        .delete_damaged(effects.new_session_id(), effects.now(), Reason::UserDeleted)
+        .await;
     assert_eq!(*nobody.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(SessionStore::load(&store, now.id).await.unwrap(), now);
 }
@@ -80,7 +84,7 @@ async fn fork_of_a_damaged_session_keeps_its_history() {
     let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
     let store = hasty(folder.path()).await;
     let now = three(&store, &effects).await;
-    let fork = store.fork(&effects, now.id, Some(Seq::new(3))).await.unwrap();
+    let fork = store.sessions(&effects).fork(now.id, Some(Seq::new(3))).await.unwrap();
     // Behind what the fork reads.
     let log = log_of(folder.path(), now.id);
     let head = append_text(&store, &effects, now.id, now.head, "fourth").await;

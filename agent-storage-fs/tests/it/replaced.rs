@@ -62,7 +62,7 @@ async fn append_and_reload(
     text: &str,
 ) -> bool {
     let head = SessionStore::load(store, id).await.map_or(Seq::new(1), |session| session.head);
-    let events = store.append(effects, id, head, vec![NewEvent::user_message(text)]).await;
+    let events = store.sessions(effects).append(id, head, vec![NewEvent::user_message(text)]).await;
     let reopened = FsStore::open(root).await.unwrap();
     let there = match SessionStore::load(&reopened, id).await {
         Ok(_) => texts(&reopened, id).await,
@@ -95,7 +95,8 @@ async fn commits_follow_a_restored_backup() {
         fs::rename(path, beside(path, "old")).unwrap();
         fs::rename(beside(path, "backup"), path).unwrap();
         // By the head that the store saw last, too.
-        let stale = store.append(&effects, id, Seq::new(3), vec![NewEvent::user_message("stale")]).await;
+        let stale =
+            store.sessions(&effects).append(id, Seq::new(3), vec![NewEvent::user_message("stale")]).await;
         let reopened = FsStore::open(&root).await.unwrap();
         let there = texts(&reopened, id).await;
         assert_eq!(there.contains(&"stale".to_owned()), stale.is_ok(), "{}: {there:?}", path.display());
@@ -119,14 +120,14 @@ async fn moved_files_are_reported_and_not_recreated() {
         let seen = append_text(&store, &effects, id, Seq::new(1), "before").await;
         let path = &places(&root, id)[place];
         fs::rename(path, beside(path, "old")).unwrap();
-        let events = store.append(&effects, id, seen, vec![NewEvent::user_message("nowhere")]).await;
+        let events = store.sessions(&effects).append(id, seen, vec![NewEvent::user_message("nowhere")]).await;
         let error = events.map(drop).unwrap_err();
         assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{error}");
         if place < 2 {
             assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
             assert!(error.to_string().contains(&format!("{}", path.display())), "{error}");
             let new = NewSession::new(effects.new_session_id(), HOME);
-            let error = SessionStoreExt::create(&store, &effects, new).await.unwrap_err();
+            let error = store.sessions(&effects).create(new).await.unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
             let error = WorkspaceStore::load(&store, HOME).await.unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
@@ -241,7 +242,8 @@ async fn a_purge_follows_a_restored_backup() {
         let (store, spy) = watched(folder.path()).await;
         let id = session(&store, &effects).await.id;
         append_text(&store, &effects, id, Seq::new(1), "a secret").await;
-        let deleted = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+        let deleted =
+            store.sessions(&effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
         let path = folder_of(folder.path(), id);
         let backup = beside(&path, "backup");
         copy(&path, &backup);
@@ -353,9 +355,7 @@ async fn a_configuration_follows_a_replaced_root() {
 async fn a_new_session_follows_a_replaced_root() {
     let id: SessionId = "019c60d9-9c41-7000-8000-000000000001".parse().unwrap();
     at_each_call(
-        async |store, effects| match SessionStoreExt::create(&store, &effects, NewSession::new(id, HOME))
-            .await
-        {
+        async |store, effects| match store.sessions(&effects).create(NewSession::new(id, HOME)).await {
             Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => Ok(()),
             done => done.map(drop),
         },

@@ -94,7 +94,7 @@ async fn made(root: &Path) -> Made {
     store.save_config(HOME, Some("a = 1".to_owned()), Precondition::MustNotExist).await.unwrap();
     store.touch(HOME, effects.now()).await.unwrap();
     for id in [main, other] {
-        SessionStoreExt::create(&store, &effects, NewSession::new(id, HOME)).await.unwrap();
+        store.sessions(&effects).create(NewSession::new(id, HOME)).await.unwrap();
         let seen = append_text(&store, &effects, id, Seq::new(1), "hello").await;
         append_text(&store, &effects, id, seen, &"long ".repeat(2000)).await;
     }
@@ -171,26 +171,30 @@ async fn use_all(store: &FsStore, effects: &Effects, made: &Made, context: &str,
     assert_eq!(page.items.len() + page.damaged.len(), 1, "{context}");
     judge(context, path, SessionStore::load(store, id).await);
     judge(context, path, store.read(id, ReadEvents::last(5)).await);
-    judge(context, path, store.lease_status(id, Epoch::new(7)).await);
-    judge(context, path, store.heartbeat(id, Epoch::new(7)).await);
+    judge(context, path, store.leases().status(id, Epoch::new(7)).await);
+    judge(context, path, store.leases().heartbeat(id, Epoch::new(7)).await);
     let page = SessionStore::list(store, SessionQuery::new()).await.unwrap();
     assert_eq!(page.items.len() + page.damaged.len(), 2, "{context}");
     assert!(
         page.damaged.iter().all(|damage| damage.to_string().contains(&path.display().to_string())),
         "{context}"
     );
-    store.rebuild().await.unwrap();
+    store.maintenance().rebuild().await.unwrap();
     verify(&Storage::from(store.clone()), |_| {}).await.unwrap();
     assert_eq!(Backend::tenants(store, None).await.unwrap().items.len(), 1, "{context}");
-    judge(context, path, store.append(effects, id, Seq::new(3), vec![NewEvent::user_message("more")]).await);
-    judge(context, path, store.fork(effects, id, None).await);
+    judge(
+        context,
+        path,
+        store.sessions(effects).append(id, Seq::new(3), vec![NewEvent::user_message("more")]).await,
+    );
+    judge(context, path, store.sessions(effects).fork(id, None).await);
     judge(context, path, store.bind(&"phone".parse().unwrap(), HOME, Precondition::None).await);
     judge(context, path, store.touch(HOME, effects.now()).await);
     judge(context, path, store.save_config(HOME, Some("a = 2".to_owned()), Precondition::MustExist).await);
     let record = Workspace::new(HOME, "home", id, effects.now());
     judge(context, path, store.put(record, Precondition::MustExist).await);
     let new = NewSession::new(effects.new_session_id(), HOME);
-    judge(context, path, SessionStoreExt::create(store, effects, new).await);
+    judge(context, path, store.sessions(effects).create(new).await);
     append_text(store, effects, made.other, Seq::new(3), "on").await;
 }
 
@@ -219,18 +223,18 @@ fn lease_that_is_no_file_is_named_at_once() {
             store.close().await.unwrap();
             odd.put(&path);
             let store = hasty(&root).await;
-            assert!(!judge(&context, &path, store.lease_status(id, epoch).await), "{context}");
-            assert!(!judge(&context, &path, store.heartbeat(id, epoch).await), "{context}");
-            let damaged = SessionStore::check(&store).await.unwrap();
+            assert!(!judge(&context, &path, store.leases().status(id, epoch).await), "{context}");
+            assert!(!judge(&context, &path, store.leases().heartbeat(id, epoch).await), "{context}");
+            let damaged = store.maintenance().check().await.unwrap();
             let named = |text: String| text.contains(&path.display().to_string());
             assert!(damaged.len() == 1 && named(damaged[0].to_string()), "{context}: {damaged:?}");
             let found = verify(&Storage::from(store.clone()), |_| {}).await.unwrap();
             assert!(found.findings.iter().any(|found| named(found.to_string())), "{context}: {found:?}");
-            let expired = store.trigger(&effects, id, Trigger::LeaseExpired(epoch)).await.unwrap();
+            let expired = store.sessions(&effects).trigger(id, Trigger::LeaseExpired(epoch)).await.unwrap();
             // A folder cannot be replaced; whatever else it is can.
             let again = judge(&context, &path, store.commit(begin(expired.last)).await);
             assert_eq!(again, odd != Odd::Folder, "{context}");
-            let manager = WorkspaceManager::new(Storage::from(store.clone()), effects.clone());
+            let manager = WorkspaceManager::new(Storage::from(store.clone()).with_effects(effects.clone()));
             manager.delete_session(id).await.unwrap();
             manager.purge(id).await.unwrap();
             assert!(fs::symlink_metadata(&path).is_err(), "{context}");
@@ -252,8 +256,8 @@ fn session_with_special_files_can_be_purged() {
                 odd.put(&path.join(name));
                 let aside = path.join("what was there");
                 let was = fs::read(&aside).ok();
-                let (store, effects) = (hasty(&root).await, Effects::default());
-                let manager = WorkspaceManager::new(Storage::from(store.clone()), effects);
+                let store = hasty(&root).await;
+                let manager = WorkspaceManager::new(Storage::from(store.clone()));
                 let deleted = manager.delete_session(made.other).await.unwrap();
                 assert_eq!(deleted.status.state, SessionState::Deleted);
                 assert_eq!(SessionStore::load(&store, made.other).await.unwrap(), deleted);

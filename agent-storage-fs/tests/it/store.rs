@@ -145,7 +145,7 @@ async fn tenants_with_equal_ids_do_not_see_each_other() {
     for name in ["alice", "default", "bob"] {
         let tenant = store.for_tenant(&name.parse().unwrap());
         let new = NewSession::new(id, WorkspaceId::DEFAULT);
-        SessionStoreExt::create(&tenant, &effects, new).await.unwrap();
+        tenant.sessions(&effects).create(new).await.unwrap();
         append_text(&tenant, &effects, id, Seq::new(1), name).await;
     }
     for name in ["alice", "default", "bob"] {
@@ -237,7 +237,7 @@ async fn sessions_beyond_the_open_limit_keep_their_leases() {
         assert_eq!(SessionStore::load(&store, *id).await.unwrap().counts.user, 5);
     }
     let elsewhere = FsStore::open(folder.path()).await.unwrap();
-    assert!(!elsewhere.lease_status(leased, epoch).await.unwrap().holder_proven_dead);
+    assert!(!elsewhere.leases().status(leased, epoch).await.unwrap().holder_proven_dead);
 }
 
 /// Whoever waits for a change is told of one that is made through another handle.
@@ -299,9 +299,9 @@ async fn no_file_is_touched_on_the_callers_thread() {
     elsewhere("events");
     SessionStore::list(&store, SessionQuery::new()).await.unwrap();
     elsewhere("a list");
-    store.heartbeat(session.id, session.epoch).await.unwrap();
+    store.leases().heartbeat(session.id, session.epoch).await.unwrap();
     elsewhere("a sign of life");
-    store.lease_status(session.id, session.epoch).await.unwrap();
+    store.leases().status(session.id, session.epoch).await.unwrap();
     elsewhere("the look for a sign of life");
     tokio::select! {
         _ = store.changed(session.id, head) => panic!("nobody changed it"),

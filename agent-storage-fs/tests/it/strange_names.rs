@@ -61,7 +61,7 @@ async fn folder_without_an_id_is_a_finding() {
     assert_eq!(SessionStore::list(&store, SessionQuery::new()).await.unwrap().items.len(), 1);
     assert!(SessionStore::list(&store, SessionQuery::new()).await.unwrap().damaged.is_empty());
     assert!(WorkspaceStore::list(&store, WorkspaceQuery::new()).await.unwrap().damaged.is_empty());
-    store.rebuild().await.unwrap();
+    store.maintenance().rebuild().await.unwrap();
     for path in &strange {
         assert_eq!(fs::read(path.join("mine")).unwrap(), b"mine", "{}", path.display());
     }

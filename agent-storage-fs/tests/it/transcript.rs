@@ -13,7 +13,7 @@ use agent_core::event::{
 };
 use agent_core::json::RawJson;
 use agent_core::model::Workspace;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents};
 use agent_core::{ErrorKind, Seq, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore};
@@ -50,17 +50,17 @@ fn messages(text: &str) -> Vec<(Speaker, String)> {
 }
 
 /// A workspace and its main session.
-async fn home(store: &FsStore, effects: &Effects) -> Arc<Session> {
+async fn home(store: &FsStore, effects: &Effects) -> Arc<SessionRecord> {
     let id = effects.new_session_id();
     let record = Workspace::new(HOME, "home", id, effects.now());
     store.put(record, Precondition::MustNotExist).await.unwrap();
-    SessionStoreExt::create(store, effects, NewSession::new(id, HOME)).await.unwrap()
+    store.sessions(effects).create(NewSession::new(id, HOME)).await.unwrap()
 }
 
 /// One message of each, and the head after them.
-async fn turn(store: &FsStore, effects: &Effects, session: &Session, text: &str) -> Arc<Session> {
+async fn turn(store: &FsStore, effects: &Effects, session: &SessionRecord, text: &str) -> Arc<SessionRecord> {
     let events = vec![NewEvent::user_message(text), NewEvent::agent_message(text.to_uppercase())];
-    store.append(effects, session.id, session.head, events).await.unwrap().session
+    store.sessions(effects).append(session.id, session.head, events).await.unwrap().session
 }
 
 fn by_user(texts: &[&str]) -> Vec<(Speaker, String)> {
@@ -95,7 +95,7 @@ async fn transcript_shows_media_as_one_line() {
         NewEvent::of(&EventPayload::AgentMessage(cited)),
         NewEvent::of(&EventPayload::AgentResponse(AgentResponse::new(session.head))),
     ];
-    store.append(&effects, session.id, session.head, events).await.unwrap();
+    store.sessions(&effects).append(session.id, session.head, events).await.unwrap();
     settle(&store).await;
     let line = "[image cat.png, image/png, 47 KiB]";
     let shown = [
@@ -124,9 +124,10 @@ async fn transcript_follows_the_log() {
     let hard = "\\## User\n## User\n---\r\n\u{0}\u{7}\n\n";
     let session = turn(&store, &effects, &session, hard).await;
     let tool = NewEvent::tool_use("c1".parse().unwrap(), "ls", agent_core::json::RawJson::empty_object());
-    let session = store.append(&effects, session.id, session.head, vec![tool]).await.unwrap().session;
+    let session =
+        store.sessions(&effects).append(session.id, session.head, vec![tool]).await.unwrap().session;
     let other = NewSession::new(effects.new_session_id(), HOME);
-    let other = SessionStoreExt::create(&store, &effects, other).await.unwrap();
+    let other = store.sessions(&effects).create(other).await.unwrap();
     turn(&store, &effects, &other, "elsewhere").await;
     // Nobody asks for it; it comes.
     let mut tries = 0;
@@ -183,7 +184,7 @@ async fn transcript_update_appends_without_a_sync() {
     let mut session = home(&quick, &effects).await;
     for _ in 0..20 {
         let events = (0..100).map(|n| NewEvent::agent_message(format!("message {n:04}"))).collect();
-        session = quick.append(&effects, session.id, session.head, events).await.unwrap().session;
+        session = quick.sessions(&effects).append(session.id, session.head, events).await.unwrap().session;
     }
     settle(&quick).await;
     drop(quick);
@@ -368,14 +369,14 @@ async fn recreated_transcript_holds_long_messages() {
     let long = |n: usize| format!("{n} {}", "x".repeat(100_000));
     for n in 0..30 {
         let message = vec![NewEvent::user_message(long(n))];
-        session = store.append(&effects, session.id, session.head, message).await.unwrap().session;
+        session = store.sessions(&effects).append(session.id, session.head, message).await.unwrap().session;
     }
     settle(&store).await;
     drop(store);
     fs::remove_file(folder(root).join("session.md")).unwrap();
     let store = hasty(root).await;
     let last = vec![NewEvent::user_message("last")];
-    store.append(&effects, session.id, session.head, last).await.unwrap();
+    store.sessions(&effects).append(session.id, session.head, last).await.unwrap();
     settle(&store).await;
     let texts: Vec<_> = messages(&text(root)).into_iter().map(|(_, text)| text).collect();
     let expected: Vec<_> = (0..30).map(long).chain(["last".to_owned()]).collect();
@@ -446,14 +447,18 @@ async fn transcript_drops_cleared_and_purged_text() {
     settle(&store).await;
     fs::write(folder(root).join("session.md"), text(root).replace("secret", "secret!")).unwrap();
     settle(&store).await;
-    let cleared = store.clear(&effects, session.id).await.unwrap().session;
+    let cleared = store.sessions(&effects).clear(session.id).await.unwrap().session;
     settle(&store).await;
     assert_eq!(messages(&text(root)), []);
     let session = turn(&store, &effects, &cleared, "after").await;
     settle(&store).await;
     assert_eq!(messages(&text(root)), by_user(&["after"]));
-    let deleted =
-        store.trigger(&effects, session.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
+    let deleted = store
+        .sessions(&effects)
+        .trigger(session.id, Trigger::Delete(Reason::UserDeleted))
+        .await
+        .unwrap()
+        .session;
     store.purge(Purge::new(session.id, deleted.head)).await.unwrap();
     settle(&store).await;
     assert_eq!(kept(root, "session."), [Vec::<u8>::new()], "the lock");
@@ -470,7 +475,7 @@ async fn transcript_of_a_fork_shows_shared_history() {
     let texts: Vec<_> = (0..40).map(|n| format!("turn {n}")).collect();
     for text in &texts {
         session = turn(&store, &effects, &session, text).await;
-        session = store.fork(&effects, session.id, None).await.unwrap();
+        session = store.sessions(&effects).fork(session.id, None).await.unwrap();
     }
     let record = Workspace::new(HOME, "home", session.id, effects.now());
     store.put(record, Precondition::MustNotExist).await.unwrap();

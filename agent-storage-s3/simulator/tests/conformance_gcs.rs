@@ -4,5 +4,5 @@
 mod suite;
 
 fn main() -> std::process::ExitCode {
-    suite::main(s3_simulator::Dialect::Gcs, agent_storage_s3::Watch::Before, "")
+    suite::main(s3_simulator::Dialect::Gcs, "")
 }

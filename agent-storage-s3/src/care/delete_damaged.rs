@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use agent_core::commit::{COMMIT_MAX_EVENTS, Commit};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::PAGE_MAX;
 use agent_core::{
@@ -29,7 +29,7 @@ const COMMIT_REACH: u64 = 4 * COMMIT_MAX_EVENTS as u64;
 #[derive(Debug)]
 struct Known {
     /// Newest record that can be read.
-    record: Option<Arc<Session>>,
+    record: Option<Arc<SessionRecord>>,
     /// Last event; at least the number of the newest slot.
     last: Seq,
     /// Last event that an earlier purge has left.
@@ -43,7 +43,7 @@ struct Known {
 
 /// Result of a look at the newest slot.
 enum Found {
-    Deleted(Arc<Session>),
+    Deleted(Arc<SessionRecord>),
     Damaged(Known),
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn delete_damaged(
     id: SessionId,
     at: Timestamp,
     reason: Reason,
-) -> Result<Arc<Session>> {
+) -> Result<Arc<SessionRecord>> {
     let Slots { bucket, keys, .. } = slots;
     let (until, mut lost) = (bucket.deadline(), 0);
     loop {
@@ -70,7 +70,7 @@ pub(crate) async fn delete_damaged(
         };
         let workspace = origin.as_ref().map_or(WorkspaceId::DEFAULT, |origin| origin.workspace);
         let tombstone =
-            Session::tombstone_of_damaged(id, workspace, origin.as_deref(), known.last, at, reason);
+            SessionRecord::tombstone_of_damaged(id, workspace, origin.as_deref(), known.last, at, reason);
         let slot = Slot(tombstone.head.next().get().saturating_add(known.reach));
         let new = needed(&tombstone, &bucket.settings.index, &known.keys, slot);
         for key in new.iter().filter(|key| key.slot == slot) {
@@ -157,7 +157,7 @@ fn of_damaged(bytes: &Bytes, id: SessionId, slot: Slot) -> Known {
     let header = Entry::parse_head(bytes, id, slot).ok().filter(|head| head.kind != Kind::Stub);
     let lines = lines(bytes);
     let record = lines.iter().find_map(|line| line.json(Tag::Record));
-    let record = record.and_then(|json| Session::from_json(json).ok());
+    let record = record.and_then(|json| SessionRecord::from_json(json).ok());
     let record = record.filter(|record| record.id == id && record.head.get() >= slot.0).map(Arc::new);
     let end = header.as_ref().map(|head| head.last).or(record.as_ref().map(|record| record.head));
     Known {
@@ -172,7 +172,7 @@ fn of_damaged(bytes: &Bytes, id: SessionId, slot: Slot) -> Known {
 
 /// Returns a record for a session of which none can be read, if there is a note that it was made from another: as if it was a
 /// fork of all of that one. So the purge of that one finds the forks of this one, and keeps what they read.
-async fn of_parent(slots: &Slots, id: SessionId, until: Instant) -> Result<Option<Arc<Session>>> {
+async fn of_parent(slots: &Slots, id: SessionId, until: Instant) -> Result<Option<Arc<SessionRecord>>> {
     let Slots { bucket, keys, .. } = slots;
     let notes = bucket.list_all(&keys.all_children(), false, until).await?.keys;
     let is_its = |note: &&String| last(note).parse::<SessionId>().is_ok_and(|child| child == id);

@@ -12,8 +12,7 @@ use futures::StreamExt;
 use crate::care::scrub;
 use crate::error::is_damage;
 use crate::layout::keys::{Slot, last};
-use crate::layout::watch::Watch;
-use crate::log::index_keys::{IndexKey, parse_name};
+use crate::log::index_keys::parse_name;
 use crate::log::newest::{give_up, newest};
 use crate::log::slot::{Entry, Kind};
 use crate::log::slots::Slots;
@@ -160,8 +159,7 @@ async fn compare(slots: &Slots, id: SessionId, names: &[(String, Age)]) -> Resul
     };
     let superseded: Vec<_> = names.iter().filter(|name| is_over(name)).cloned().collect();
     let mut missing = Vec::new();
-    let is_put = |key: &&IndexKey| slots.bucket.settings.watch != Watch::Off || !key.is_work();
-    for name in head.head.keys.iter().filter(is_put).map(|key| key.name(&slots.keys, id)) {
+    for name in in_force {
         if !names.contains(&name) && is_missing(slots, id, &name, head.head.slot).await? {
             missing.push(name);
         }

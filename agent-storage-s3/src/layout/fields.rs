@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use agent_core::model::Actor;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::SessionQuery;
 use agent_core::text::{check_text, quoted};
 use agent_core::{ErrorKind, Result};
@@ -79,7 +79,7 @@ impl IndexedField {
     }
 
     /// Returns the list, without the class, of the sessions with a session's value.
-    pub(crate) fn scope(&self, record: &Session) -> Option<String> {
+    pub(crate) fn scope(&self, record: &SessionRecord) -> Option<String> {
         match self {
             Self::Creator => Some(self.scope_of(&record.creator.to_string())),
             Self::Label(key) => record.attributes.labels.get(key).map(|value| self.scope_of(value)),

@@ -4,4 +4,3 @@ pub(crate) mod fields;
 pub(crate) mod keys;
 pub(crate) mod line;
 pub(crate) mod settings;
-pub(crate) mod watch;

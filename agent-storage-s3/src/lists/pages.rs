@@ -9,7 +9,6 @@ use futures::StreamExt;
 
 use crate::error::is_damage;
 use crate::layout::keys::{Minute, Slot};
-use crate::layout::watch::Watch;
 use crate::log::family::children;
 use crate::log::index_keys::{Lists, parse_name};
 use crate::log::newest::{give_up, newest, newest_seen};
@@ -132,21 +131,13 @@ fn resolve_all<'a>(
 /// Returns a page of the sessions of the tenant that run, or are due by a minute.
 async fn work(slots: &Slots, query: &SessionQuery, until: Minute) -> Result<Page<SessionSummary>> {
     let keys = &slots.keys;
-    let (folders, sources) = if slots.bucket.settings.watch == Watch::Off {
-        // There are no keys of work, so all sessions are read.
-        let folders = [keys.index("t/a"), keys.index("t/z")];
-        let sources = folders.iter().map(|folder| Source::new(folder.clone(), None)).collect();
-        (folders.to_vec(), sources)
-    } else {
-        let of_work = |folder, from| Source::of_work(folder, from, keys.clone(), until);
-        // What is due at once or runs is in a folder of the tenant, all other work with that of other tenants.
-        let mut sources = vec![of_work(keys.work(Minute::AT_ONCE), None)];
-        if until != Minute::AT_ONCE {
-            sources.push(of_work(keys.all_work(), Some(keys.work_after_at_once())));
-        }
-        (vec![keys.all_work()], sources)
-    };
-    let mut found = pass::all(&Sessions { slots, query }, folders, sources).await?;
+    let of_work = |folder, from| Source::of_work(folder, from, keys.clone(), until);
+    // What is due at once or runs is in a folder of the tenant, all other work with that of other tenants.
+    let mut sources = vec![of_work(keys.work(Minute::AT_ONCE), None)];
+    if until != Minute::AT_ONCE {
+        sources.push(of_work(keys.all_work(), Some(keys.work_after_at_once())));
+    }
+    let mut found = pass::all(&Sessions { slots, query }, vec![keys.all_work()], sources).await?;
     let mut damaged = std::mem::take(&mut found.damaged);
     damaged.sort();
     Ok(query.page(found.into_items())?.with_damaged(damaged))

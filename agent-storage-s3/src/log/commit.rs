@@ -10,7 +10,6 @@ use tokio::time::Instant;
 
 use crate::error::{corrupt, is_damage};
 use crate::layout::keys::Slot;
-use crate::layout::watch::Watch;
 use crate::log::blob_names;
 use crate::log::family::{Announced, announce, void};
 use crate::log::index_keys::{IndexKey, needed};
@@ -83,10 +82,6 @@ impl<'a> Attempts<'a> {
         let planned = plan(now.map(Arc::as_ref), &self.commit);
         let Ok(Plan::Write { events, after, blobs, .. }) = &planned else {
             if self.confirmed {
-                // An earlier attempt may have stored the commit, and ended before the key was put.
-                if let (Ok(_), Some(known)) = (&planned, &self.known) {
-                    self.put_later(&known.head.keys);
-                }
                 return planned.map(|plan| Some(plan.committed()));
             }
             self.refresh().await?;
@@ -127,7 +122,6 @@ impl<'a> Attempts<'a> {
             Entry::encode(before.as_deref(), base.as_deref(), self.commit.id, &own, after, keys.clone());
         let replayed = self.win(slot, &body).await?;
         if replayed.is_some() {
-            self.put_later(keys.iter().filter(|key| key.slot == slot));
             self.supersede(before.map_or_else(Vec::new, |before| before.head.keys.clone()), &keys);
         } else {
             self.withdraw(keys, slot);
@@ -176,19 +170,10 @@ impl<'a> Attempts<'a> {
             let name = key.name(names, self.id);
             async move { bucket.put(&name, &Bytes::new(), &Condition::Any, self.until).await }
         };
-        let is_before = bucket.settings.watch == Watch::Before;
-        let new = keys.iter().filter(|key| key.slot == slot && (is_before || !key.is_work())).map(put);
+        let new = keys.iter().filter(|key| key.slot == slot).map(put);
         let done = futures::future::try_join_all(new).await;
         // The commit itself was not sent. A key that is left is not in force.
         done.map(drop).map_err(|error| error.with_outcome(WriteOutcome::NotApplied))
-    }
-
-    /// Puts the key of a session that is due or runs, if the setting is to do that after the commit.
-    fn put_later<'k>(&self, keys: impl IntoIterator<Item = &'k IndexKey>) {
-        if self.slots.bucket.settings.watch == Watch::After {
-            let work = keys.into_iter().filter(|key| key.is_work());
-            self.slots.put_later(work.map(|key| key.name(&self.slots.keys, self.id)));
-        }
     }
 
     /// Deletes those of `keys` later that are not in force any more.

@@ -10,7 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use agent_core::model::INACTIVE_AFTER_LABEL;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::SessionQuery;
 use agent_core::{ParseError, SessionId};
@@ -108,7 +108,7 @@ fn is_rare(state: SessionState) -> bool {
 }
 
 /// Returns the lists that a session belongs to after a commit, each with the minute of its key there.
-fn wanted(record: &Session, fields: &[IndexedField]) -> Vec<(String, Minute)> {
+fn wanted(record: &SessionRecord, fields: &[IndexedField]) -> Vec<(String, Minute)> {
     let (state, active) = (record.status.state, Minute::of(record.last_active_at));
     let class = class(state);
     let mut wanted =
@@ -130,7 +130,7 @@ fn wanted(record: &Session, fields: &[IndexedField]) -> Vec<(String, Minute)> {
 /// Returns the keys that are in force after a commit in `slot`, if those of the commit before are `before`. The new
 /// ones name that slot.
 pub(crate) fn needed(
-    record: &Session,
+    record: &SessionRecord,
     fields: &[IndexedField],
     before: &[IndexKey],
     slot: Slot,

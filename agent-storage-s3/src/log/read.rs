@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::event::Event;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{Damaged, EventPage, PAGE_MAX, ReadEvents};
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId};
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use crate::log::slots::{Slots, record};
 const STRIDE: u64 = 512;
 
 /// Returns the first and the last of the session's own events that can be read.
-fn extent(head: &Entry, record: &Session) -> (Seq, Seq) {
+fn extent(head: &Entry, record: &SessionRecord) -> (Seq, Seq) {
     (record.lineage.base().next(), head.head.kept.unwrap_or(record.head).min(record.head))
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agent_core::event::Event;
 use agent_core::json::to_text;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::{CommitId, Epoch, Error, ErrorKind, Result, Seq, SessionId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -80,7 +80,7 @@ pub(crate) struct Head {
 pub(crate) struct Entry {
     pub(crate) head: Head,
     /// Record after the commit. `None` in a stub.
-    pub(crate) record: Option<Arc<Session>>,
+    pub(crate) record: Option<Arc<SessionRecord>>,
     /// Lines of the window's events, in order, up to the last whole one.
     pub(crate) window: Vec<Line>,
     pub(crate) size: usize,
@@ -244,7 +244,7 @@ impl Entry {
         base: Option<&Self>,
         commit: CommitId,
         own: &Own,
-        after: &Session,
+        after: &SessionRecord,
         keys: Vec<IndexKey>,
     ) -> Bytes {
         let first = own.first.unwrap_or(after.head.next());
@@ -293,7 +293,7 @@ impl Entry {
     }
 
     /// Returns the bytes of an object without events.
-    pub(crate) fn encode_bare(head: &Head, record: Option<&Session>) -> Bytes {
+    pub(crate) fn encode_bare(head: &Head, record: Option<&SessionRecord>) -> Bytes {
         let mut out = Vec::new();
         push(&mut out, Tag::Head, &to_text(head));
         if let Some(record) = record {
@@ -305,7 +305,7 @@ impl Entry {
     /// Returns the bytes of this object of a deleted session under another header, with its record's tombstone and the
     /// events of its window up to the header's [`kept`](Head::kept).
     pub(crate) fn encode_cut(&self, head: &Head) -> Bytes {
-        let tombstone = self.record.as_deref().map(Session::tombstone);
+        let tombstone = self.record.as_deref().map(SessionRecord::tombstone);
         let mut out = Self::encode_bare(head, tombstone.as_ref()).to_vec();
         let kept = |(seq, ..): &(Seq, &Self, &Line)| head.kept.is_none_or(|kept| *seq <= kept);
         for (_, _, line) in self.lines().take_while(kept) {
@@ -328,7 +328,7 @@ impl Entry {
                 let line = lines.next();
                 let record = line.as_ref().and_then(|line| line.json(Tag::Record));
                 let record = record.ok_or_else(|| corrupt(&name(session, slot), "has a damaged record"))?;
-                Some(Arc::new(Session::from_json(record).map_err(|error| {
+                Some(Arc::new(SessionRecord::from_json(record).map_err(|error| {
                     let what = format!("has a record that cannot be read ({error})");
                     corrupt(&name(session, slot), &what).with_source(error)
                 })?))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::{Error, ErrorKind, Result, SessionId};
 use tokio::time::Instant;
@@ -30,11 +30,6 @@ pub(crate) struct Slots {
 impl Slots {
     pub(crate) fn new(bucket: Arc<Bucket>, keys: Keys, background: Arc<Background>) -> Self {
         Self { bucket, keys, heads: Heads::default(), background }
-    }
-
-    /// Puts keys of the index in the background.
-    pub(crate) fn put_later(&self, names: impl IntoIterator<Item = String>) {
-        self.background.put(names);
     }
 
     /// Deletes keys of the index that are not in force any more, later.
@@ -142,14 +137,14 @@ impl Slots {
     }
 
     /// Returns the record of a session, which must exist.
-    pub(crate) async fn load(&self, id: SessionId, until: Instant) -> Result<Arc<Session>> {
+    pub(crate) async fn load(&self, id: SessionId, until: Instant) -> Result<Arc<SessionRecord>> {
         let head = self.existing(id, until).await?;
         record(&head).cloned()
     }
 }
 
 /// Returns the record after a commit.
-pub(crate) fn record(head: &Entry) -> Result<&Arc<Session>> {
+pub(crate) fn record(head: &Entry) -> Result<&Arc<SessionRecord>> {
     head.record.as_ref().ok_or_else(|| {
         let object = format!("slot {} of session {}", head.head.slot.0, head.head.session);
         corrupt(&object, "is the newest slot, and is empty")

@@ -4,12 +4,11 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::StreamExt;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::medium::object::{AT_ONCE, Bucket, Condition};
+use crate::medium::object::{AT_ONCE, Bucket};
 
 /// Time between the moment at which a key is seen to be superseded, and its deletion: a list that has begun may still
 /// come to it.
@@ -68,24 +67,7 @@ impl Background {
         Self { bucket, waiting: Arc::default(), task: Mutex::default(), begun: Mutex::default() }
     }
 
-    /// Puts keys at once, and returns before that is done. It goes on if the store is dropped.
-    pub(crate) fn put(&self, keys: impl IntoIterator<Item = String>) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let mut begun = held(&self.begun);
-        begun.retain(|task| !task.is_finished());
-        for key in keys {
-            let bucket = self.bucket.clone();
-            begun.push(runtime.spawn(async move {
-                // A heartbeat may be there already.
-                let (empty, until) = (Bytes::new(), bucket.deadline());
-                if let Err(error) = bucket.put(&key, &empty, &Condition::Absent, until).await {
-                    tracing::warn!(key, %error, "schedulers do not find a session, since its key was not put");
-                }
-            }));
-        }
-    }
-
-    /// Waits until the keys are put, and those deleted whose deletion has begun.
+    /// Waits until the keys are deleted whose deletion has begun.
     pub(crate) async fn finish(&self) {
         let begun = std::mem::take(&mut *held(&self.begun));
         futures::future::join_all(begun).await;

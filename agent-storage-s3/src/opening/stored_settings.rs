@@ -9,7 +9,6 @@ use crate::error::corrupt;
 use crate::layout::keys;
 use crate::layout::line::{FORMAT, Tag, lines, push};
 use crate::layout::settings::{Settings, Wanted};
-use crate::layout::watch::Watch;
 use crate::log::slot::other_format;
 use crate::medium::object::{Bucket, Condition, Put};
 
@@ -38,14 +37,6 @@ pub(crate) async fn settle(bucket: &Bucket, prefix: &str, wanted: &Wanted) -> Re
         Put::Refused { now: Some(now), .. } => read(&key, &now.bytes),
         _ => Ok(new),
     }
-}
-
-/// Replaces the stored setting of when keys of work are put.
-pub(crate) async fn change_watch(bucket: &Bucket, prefix: &str, watch: Watch) -> Result<()> {
-    // The result of the probe has a copy.
-    bucket.delete(&keys::probed(prefix), bucket.deadline()).await?;
-    let body = encode(Settings { watch, ..bucket.settings.clone() });
-    bucket.put(&keys::settings(prefix), &body, &Condition::Any, bucket.deadline()).await.map(drop)
 }
 
 fn encode(settings: Settings) -> Bytes {

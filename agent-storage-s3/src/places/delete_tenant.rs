@@ -122,17 +122,18 @@ async fn remove_objects(bucket: &Bucket, prefix: &str, counts: impl Fn(&str) -> 
     loop {
         let page = bucket.list(prefix, None, token.as_deref(), PAGE, false, bucket.deadline()).await?;
         removed += page.keys.iter().filter(|key| counts(key)).count() as u64;
-        futures::stream::iter(page.keys.into_iter().map(Ok))
-            .try_for_each_concurrent(
-                AT_ONCE,
-                |key| async move { bucket.delete(&key, bucket.deadline()).await },
-            )
-            .await?;
+        delete_all(bucket, page.keys).await?;
         token = page.next;
         if token.is_none() {
             return Ok(removed);
         }
     }
+}
+
+/// Deletes objects, some at once.
+async fn delete_all(bucket: &Bucket, keys: impl IntoIterator<Item = String>) -> Result<()> {
+    let delete = |key: String| async move { bucket.delete(&key, bucket.deadline()).await };
+    futures::stream::iter(keys.into_iter().map(Ok)).try_for_each_concurrent(AT_ONCE, delete).await
 }
 
 /// Deletes the keys of the generation's work, in force or not. No commit can bring one into force any more.
@@ -143,12 +144,8 @@ async fn remove_work(bucket: &Bucket, keys: &Keys) -> Result<()> {
     while let Some(from) = after {
         let page = bucket.list(&keys.all_work(), Some(&from), None, PAGE, false, bucket.deadline()).await?;
         after = page.next.and(page.keys.last().cloned());
-        futures::stream::iter(page.keys.into_iter().filter(|key| keys.is_own_work(key)).map(Ok))
-            .try_for_each_concurrent(
-                AT_ONCE,
-                |key| async move { bucket.delete(&key, bucket.deadline()).await },
-            )
-            .await?;
+        let own = page.keys.into_iter().filter(|key| keys.is_own_work(key));
+        delete_all(bucket, own).await?;
     }
     Ok(())
 }

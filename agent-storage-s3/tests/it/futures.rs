@@ -14,7 +14,6 @@ fn of<T>() -> T {
 }
 
 fn agent_storage_s3() {
-    send(S3Store::change_watch(of(), of()));
     send(S3Store::close(of()));
     send(S3Config::open(of()));
 }

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{SweepBlobs, SweptBlobs};
 use agent_core::{BlobName, Error, Seq, SessionId, Timestamp};
 use rusqlite::{Connection, params};
@@ -62,7 +62,7 @@ struct Named {
 
 impl Named {
     /// Reads a session's own events up to `last`.
-    fn read(conn: &Connection, tenant: &str, session: &Session, log: i64, last: Seq) -> Step<Self> {
+    fn read(conn: &Connection, tenant: &str, session: &SessionRecord, log: i64, last: Seq) -> Step<Self> {
         let (mut named, id, mut due) =
             (Self::default(), session.id.to_string(), session.lineage.base().next());
         let damaged = |due: Seq| corrupt(&format!("event {due} of session {id}"), "is missing");
@@ -123,7 +123,7 @@ pub(crate) fn names(conn: &Connection, tenant: &str, id: SessionId, name: BlobNa
 }
 
 /// Returns the last event up to `last` that is left of a session.
-fn left(conn: &Connection, tenant: &str, session: &Session, last: Seq) -> Step<Seq> {
+fn left(conn: &Connection, tenant: &str, session: &SessionRecord, last: Seq) -> Step<Seq> {
     let sql = "SELECT kept FROM tombstones WHERE tenant = ? AND session = ?";
     let kept = first_number(conn, sql, params![tenant, session.id.to_string()])?;
     Ok(kept.map_or(session.head, seq).min(session.head).min(last))
@@ -184,7 +184,13 @@ fn remove(conn: &Connection, blob: i64) -> Step<()> {
 
 /// Takes the blobs of a session out of sight that no event up to `keep` names, with the unfinished ones. If a kept event
 /// is damaged, also keeps the blobs that such an event named when it was stored.
-pub(crate) fn purge(conn: &Connection, tenant: &str, session: &Session, log: i64, keep: Seq) -> Step<()> {
+pub(crate) fn purge(
+    conn: &Connection,
+    tenant: &str,
+    session: &SessionRecord,
+    log: i64,
+    keep: Seq,
+) -> Step<()> {
     let blobs = stored(conn, tenant, session.id)?;
     if blobs.is_empty() {
         return Ok(());

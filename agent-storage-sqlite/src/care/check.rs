@@ -1,6 +1,6 @@
 //! Checks of the whole file: its structure, its schema, and rows that another program deleted or changed.
 
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::{SessionId, WorkspaceId};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
@@ -96,7 +96,7 @@ fn columns(conn: &Connection, found: &mut Vec<String>) -> Step<()> {
 }
 
 /// Returns whether the label rows under a log are exactly those of the session's labels, one for each.
-fn has_labels(conn: &Connection, log: i64, session: &Session) -> Step<bool> {
+fn has_labels(conn: &Connection, log: i64, session: &SessionRecord) -> Step<bool> {
     let (mut count, mut is_same) = (0, true);
     let sql = "SELECT l.key, l.value, s.id IS NOT NULL FROM labels l LEFT JOIN sessions s ON s.log = l.log \
         AND s.tenant = l.tenant AND s.id = l.session AND (s.last_active_at = l.last_active_at OR s.is_recent = 1) \

@@ -16,7 +16,7 @@ const BYTES: usize = 512 << 10;
 const OTHERS: u32 = 3;
 
 /// Steps that wait for their turn.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Pace {
     /// In the order in which they were asked for: what deletes a blob comes after what writes it.
     steps: VecDeque<Task>,

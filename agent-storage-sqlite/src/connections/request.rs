@@ -1,13 +1,13 @@
 //! Requests to the writer, and its answers.
 
+use std::any::Any;
 use std::sync::Arc;
 
-use agent_core::commit::{Commit, Committed, Precondition, Step as CommitStep, Trigger};
-use agent_core::model::Workspace;
-use agent_core::session::Session;
+use agent_core::commit::{Commit, Committed, Step as CommitStep, Trigger};
+use agent_core::session::SessionRecord;
 use agent_core::state::Reason;
-use agent_core::store::{ContentHash, Purge, Purged, Rebuilt};
-use agent_core::{DeviceId, Epoch, Result, Revision, SessionId, Timestamp, WorkspaceId};
+use agent_core::store::{Purge, Purged, Rebuilt};
+use agent_core::{Epoch, Result, SessionId, Timestamp, WorkspaceId};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -18,10 +18,12 @@ use crate::log::{commit, rebuild};
 use crate::medium::known::Known;
 use crate::medium::stored::no_session;
 use crate::places::tenants::Removed;
-use crate::places::{bindings, tenants, workspaces};
+use crate::places::{tenants, workspaces};
+
+/// Change that the writer makes for a tenant, in a transaction; again if the transaction is.
+pub(crate) type Change = Box<dyn Fn(&Connection, &str) -> Step<Box<dyn Any + Send>> + Send>;
 
 /// Write request. It can be executed again, from the start, until its transaction is committed.
-#[derive(Debug)]
 pub(crate) enum Request {
     Commit(Box<Commit>),
     Purge(Purge),
@@ -40,13 +42,9 @@ pub(crate) enum Request {
     },
     /// Deletes a session whose record cannot be rebuilt.
     DeleteDamaged(SessionId, Timestamp, Reason),
-    Put(Box<Workspace>, Precondition<Revision>),
     Touch(WorkspaceId, Timestamp),
-    Delete(WorkspaceId),
-    SaveConfig(WorkspaceId, Option<String>, Precondition<ContentHash>),
-    Bind(DeviceId, WorkspaceId, Precondition<WorkspaceId>),
-    Unbind(DeviceId),
-    UnbindWorkspace(WorkspaceId),
+    /// A change of workspaces or bindings.
+    Change(Change),
     /// Marks the tenant as being deleted.
     BeginDeletion,
     /// Removes a part of the tenant that is being deleted.
@@ -63,18 +61,16 @@ pub(crate) enum Answer {
     Committed(Box<Committed>),
     Purged(Purged),
     Blob(BlobAnswer),
-    Session(Arc<Session>),
-    Workspace(Box<Workspace>),
-    Bound(WorkspaceId),
+    Session(Arc<SessionRecord>),
     Was(bool),
-    Count(u64),
+    /// What a [`Change`] returned.
+    Changed(Box<dyn Any + Send>),
     Rebuilt(Rebuilt),
     Removed(Removed),
     Done,
 }
 
 /// Request on its way to the writer, with the channel for the answer.
-#[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) tenant: Arc<str>,
     pub(crate) request: Request,
@@ -164,6 +160,7 @@ impl Request {
             Self::Commit(commit) => {
                 Answer::Committed(Box::new(commit::commit(conn, known, holder, tenant, commit)?))
             }
+            Self::Change(change) => Answer::Changed(change(conn, tenant)?),
             Self::Blob(step) => Answer::Blob(step.run(conn, known, tenant)?),
             Self::Purge(purge) => Answer::Purged(commit::purge(conn, known, tenant, purge)?),
             Self::Heartbeat(id, epoch) => {
@@ -184,31 +181,15 @@ impl Request {
                 known.remove(&(tenant.clone(), *id));
                 Answer::Session(rebuild::delete_damaged(conn, tenant, *id, (*at, *reason))?)
             }
-            Self::Put(workspace, expect) => {
-                Answer::Workspace(Box::new(workspaces::put(conn, tenant, workspace, *expect)?))
-            }
             Self::Touch(id, at) => {
                 workspaces::touch(conn, tenant, *id, *at)?;
                 Answer::Done
             }
-            Self::Delete(id) => {
-                workspaces::delete(conn, tenant, *id)?;
-                Answer::Done
-            }
-            Self::SaveConfig(id, text, expect) => {
-                workspaces::save_config(conn, tenant, *id, text.as_deref(), *expect)?;
-                Answer::Done
-            }
-            Self::Bind(device, to, expect) => {
-                Answer::Bound(bindings::bind(conn, tenant, device, *to, *expect)?)
-            }
-            Self::Unbind(device) => Answer::Was(bindings::unbind(conn, tenant, device)?),
             // The writer does the rest outside of the transaction.
             Self::Rewrite | Self::EmptyLog => Answer::Was(false),
             Self::RebuildIndexes | Self::BeginDeletion | Self::RemoveTenant | Self::EndDeletion => {
                 Answer::Done
             }
-            Self::UnbindWorkspace(id) => Answer::Count(bindings::unbind_workspace(conn, tenant, *id)?),
         })
     }
 }

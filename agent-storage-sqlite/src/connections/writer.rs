@@ -45,7 +45,6 @@ const LOG_CHECK: u32 = 32;
 const CLOSING: usize = 8;
 
 /// Message to the writer.
-#[derive(Debug)]
 enum Message {
     Task(Task),
     /// The store is closed.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::commit::{Commit, Committed};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::{Purge, Purged};
 use agent_core::{Epoch, Error, ErrorKind, Plan, SessionId, plan};
@@ -91,7 +91,12 @@ pub(crate) fn commit(
 }
 
 /// Stores the record of a new session, and returns the number of its log.
-fn create(conn: &Connection, tenant: &str, session: &Session, holder: Option<&str>) -> rusqlite::Result<i64> {
+fn create(
+    conn: &Connection,
+    tenant: &str,
+    session: &SessionRecord,
+    holder: Option<&str>,
+) -> rusqlite::Result<i64> {
     let log = new_log(conn, tenant, &session.id.to_string())?;
     insert_record(conn, tenant, log, session, holder, true)?;
     insert_labels(conn, tenant, log, session)?;
@@ -99,7 +104,7 @@ fn create(conn: &Connection, tenant: &str, session: &Session, holder: Option<&st
 }
 
 /// Fails if the session that a new one is created from is deleted.
-fn check_parent(conn: &Connection, known: &mut Known, tenant: &Arc<str>, new: &Session) -> Step<()> {
+fn check_parent(conn: &Connection, known: &mut Known, tenant: &Arc<str>, new: &SessionRecord) -> Step<()> {
     let Some(parent) = new.origin.parent() else { return Ok(()) };
     load_known(conn, known, tenant, parent)?;
     let stored = known.get(&(tenant.clone(), parent)).ok_or_else(|| no_session(parent))?;

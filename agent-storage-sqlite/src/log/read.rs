@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_core::event::Event;
 use agent_core::json::to_text;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{Damaged, EventPage, LeaseStatus, ReadEvents};
 use agent_core::{Epoch, Error, ErrorKind, Seq, SessionId};
 use rusqlite::types::Value;
@@ -26,7 +26,7 @@ pub(crate) enum Found<T> {
 }
 
 /// Returns the session's record.
-pub(crate) fn load(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found<Arc<Session>>> {
+pub(crate) fn load(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found<Arc<SessionRecord>>> {
     let sql = "SELECT record, record_crc FROM logs JOIN sessions USING (log) \
         WHERE logs.tenant = ? AND session = ?";
     match first(conn, sql, params![tenant, id.to_string()], |row| Ok(record(row, 0, tenant, id)?))? {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Damaged, Rebuilt};
 use agent_core::{Error, ErrorKind, Seq, SessionId, TenantId, Timestamp, WorkspaceId};
@@ -95,7 +95,12 @@ fn find_log(conn: &Connection, tenant: &str, id: SessionId, is_buried: bool) -> 
 
 /// Returns the record in a session's row, and the last event that was kept; `None` if there is no record or it is
 /// damaged.
-fn listed(conn: &Connection, tenant: &str, id: SessionId, log: i64) -> Step<Option<(Session, Option<i64>)>> {
+fn listed(
+    conn: &Connection,
+    tenant: &str,
+    id: SessionId,
+    log: i64,
+) -> Step<Option<(SessionRecord, Option<i64>)>> {
     let sql = "SELECT record, record_crc, kept FROM sessions WHERE log = ?";
     let found = first(conn, sql, [log], |row| {
         let kept = optional(row, 2)?;
@@ -105,7 +110,7 @@ fn listed(conn: &Connection, tenant: &str, id: SessionId, log: i64) -> Step<Opti
 }
 
 /// Returns the record in a session's tombstone, and the last event that was kept.
-fn buried(conn: &Connection, tenant: &str, id: &str) -> Step<Option<(Session, i64)>> {
+fn buried(conn: &Connection, tenant: &str, id: &str) -> Step<Option<(SessionRecord, i64)>> {
     let damaged = || corrupt(&format!("the tombstone of session {id}"), "is damaged");
     let sql = "SELECT record, crc, kept FROM tombstones WHERE tenant = ? AND session = ?";
     first(conn, sql, params![tenant, id], |row| {
@@ -113,14 +118,14 @@ fn buried(conn: &Connection, tenant: &str, id: &str) -> Step<Option<(Session, i6
         if checksum(&[tenant, id, json]) != number(row, 1)? {
             return Err(damaged().into());
         }
-        Ok((Session::from_json(json).map_err(|_| damaged())?, number(row, 2)?))
+        Ok((SessionRecord::from_json(json).map_err(|_| damaged())?, number(row, 2)?))
     })
 }
 
 /// Folds a session's own log.
-fn fold(conn: &Connection, tenant: &str, id: SessionId, log: i64) -> Step<Option<Session>> {
+fn fold(conn: &Connection, tenant: &str, id: SessionId, log: i64) -> Step<Option<SessionRecord>> {
     let name = id.to_string();
-    let mut session = None::<Session>;
+    let mut session = None::<SessionRecord>;
     let mut statement =
         conn.prepare_cached("SELECT seq, crc, json FROM events WHERE log = ? ORDER BY seq")?;
     let mut rows = statement.query([log])?;
@@ -128,7 +133,7 @@ fn fold(conn: &Connection, tenant: &str, id: SessionId, log: i64) -> Step<Option
         let event = event(row, 0, tenant, &name)??;
         match &mut session {
             Some(session) => session.apply(&event)?,
-            None => session = Some(Session::begin(id, &event)?),
+            None => session = Some(SessionRecord::begin(id, &event)?),
         }
     }
     Ok(session)
@@ -200,7 +205,7 @@ pub(crate) fn delete_damaged(
     tenant: &Arc<str>,
     id: SessionId,
     (at, reason): (Timestamp, Reason),
-) -> Step<Arc<Session>> {
+) -> Step<Arc<SessionRecord>> {
     match session(conn, tenant, id, true) {
         Ok(None) => return Err(no_session(id).into()),
         Ok(Some(stored)) if stored.session.status.state == SessionState::Deleted => return Ok(stored.session),
@@ -226,7 +231,7 @@ pub(crate) fn delete_damaged(
     // If nothing names its workspace any more, the session goes to the default workspace.
     let workspace = known.as_ref().map(|known| known.workspace).or(listed.flatten());
     let workspace = workspace.unwrap_or(WorkspaceId::DEFAULT);
-    let tombstone = Session::tombstone_of_damaged(id, workspace, known.as_ref(), last, at, reason);
+    let tombstone = SessionRecord::tombstone_of_damaged(id, workspace, known.as_ref(), last, at, reason);
     let Some(log) = number.map_or_else(|| find_log(conn, tenant, id, true), |log| Ok(Some(log)))? else {
         return Err(no_session(id).into());
     };
@@ -247,8 +252,8 @@ fn is_there(conn: &Connection, tenant: &str, name: &str) -> Step<bool> {
 }
 
 /// Folds a log up to the first unreadable event; returns the record and the number of the log's last row.
-fn readable(conn: &Connection, tenant: &str, id: SessionId, log: i64) -> Step<(Option<Session>, Seq)> {
-    let (name, mut known, mut last, mut whole) = (id.to_string(), None::<Session>, Seq::ZERO, true);
+fn readable(conn: &Connection, tenant: &str, id: SessionId, log: i64) -> Step<(Option<SessionRecord>, Seq)> {
+    let (name, mut known, mut last, mut whole) = (id.to_string(), None::<SessionRecord>, Seq::ZERO, true);
     each(conn, "SELECT seq, crc, json FROM events WHERE log = ? ORDER BY seq", [log], |row| {
         last = seq(number(row, 0)?);
         if !whole {
@@ -256,7 +261,7 @@ fn readable(conn: &Connection, tenant: &str, id: SessionId, log: i64) -> Step<(O
         }
         // A record to which an event was applied in part is discarded.
         let next = event(row, 0, tenant, &name)?.and_then(|event| match &known {
-            None => Session::begin(id, &event),
+            None => SessionRecord::begin(id, &event),
             Some(so_far) => {
                 let mut next = so_far.clone();
                 next.apply(&event).map(|()| next)

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use agent_core::SessionId;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 
 /// Session, by its tenant and its id.
 pub(crate) type Key = (Arc<str>, SessionId);
@@ -16,6 +16,6 @@ pub(crate) type Known = HashMap<Key, StoredSession>;
 #[derive(Clone, Debug)]
 pub(crate) struct StoredSession {
     pub(crate) log: i64,
-    pub(crate) session: Arc<Session>,
+    pub(crate) session: Arc<SessionRecord>,
     pub(crate) is_recent: bool,
 }

@@ -3,7 +3,7 @@
 use agent_core::Timestamp;
 use agent_core::event::Event;
 use agent_core::json::to_text;
-use agent_core::session::{Session, SessionSummary};
+use agent_core::session::{SessionRecord, SessionSummary};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Result, params, params_from_iter};
 
@@ -15,7 +15,7 @@ pub(crate) fn insert_events(
     conn: &Connection,
     tenant: &str,
     log: i64,
-    session: &Session,
+    session: &SessionRecord,
     events: &[Event],
 ) -> Result<()> {
     let id = session.id.to_string();
@@ -41,7 +41,7 @@ struct Changing {
 }
 
 impl Changing {
-    fn of(tenant: &str, session: &Session) -> Self {
+    fn of(tenant: &str, session: &SessionRecord) -> Self {
         let (id, record) = (session.id.to_string(), session.to_json());
         let summary = to_text(&SessionSummary::from(session));
         Self {
@@ -55,7 +55,7 @@ impl Changing {
     }
 }
 
-fn title(session: &Session) -> Option<&str> {
+fn title(session: &SessionRecord) -> Option<&str> {
     session.attributes.title.as_ref().map(|title| title.text.as_str())
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn update_record(
     conn: &Connection,
     tenant: &str,
     before: &StoredSession,
-    session: &Session,
+    session: &SessionRecord,
     holder: Option<&str>,
 ) -> Result<()> {
     let (changing, log) = (Changing::of(tenant, session), before.log);
@@ -112,7 +112,7 @@ pub(crate) fn update_record(
 }
 
 /// Returns the columns of a session's row that repeat parts of its record, for lists, with their values.
-pub(crate) fn columns(session: &Session) -> [(&'static str, Value); 12] {
+pub(crate) fn columns(session: &SessionRecord) -> [(&'static str, Value); 12] {
     let text = |text: String| Value::Text(text);
     let optional = |number: Option<i64>| number.map_or(Value::Null, Value::Integer);
     [
@@ -136,7 +136,7 @@ pub(crate) fn insert_record(
     conn: &Connection,
     tenant: &str,
     log: i64,
-    session: &Session,
+    session: &SessionRecord,
     holder: Option<&str>,
     is_recent: bool,
 ) -> Result<()> {
@@ -164,7 +164,7 @@ pub(crate) fn update_labels(
     conn: &Connection,
     tenant: &str,
     before: &StoredSession,
-    after: &Session,
+    after: &SessionRecord,
 ) -> Result<()> {
     if before.session.attributes.labels == after.attributes.labels {
         return Ok(());
@@ -173,13 +173,23 @@ pub(crate) fn update_labels(
 }
 
 /// Replaces a session's stored labels.
-pub(crate) fn replace_labels(conn: &Connection, tenant: &str, log: i64, session: &Session) -> Result<()> {
+pub(crate) fn replace_labels(
+    conn: &Connection,
+    tenant: &str,
+    log: i64,
+    session: &SessionRecord,
+) -> Result<()> {
     execute(conn, "DELETE FROM labels WHERE log = ?", [log])?;
     insert_labels(conn, tenant, log, session)
 }
 
 /// Stores the labels of a session that has none yet.
-pub(crate) fn insert_labels(conn: &Connection, tenant: &str, log: i64, session: &Session) -> Result<()> {
+pub(crate) fn insert_labels(
+    conn: &Connection,
+    tenant: &str,
+    log: i64,
+    session: &SessionRecord,
+) -> Result<()> {
     let sql =
         "INSERT INTO labels (tenant, key, value, last_active_at, session, log) VALUES (?, ?, ?, ?, ?, ?)";
     for (key, value) in &session.attributes.labels {

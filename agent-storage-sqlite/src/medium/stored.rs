@@ -1,7 +1,7 @@
 //! Rows of one session: its log, its events, its record, its tombstone.
 
 use agent_core::event::Event;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::{Error, ErrorKind, Result, SessionId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -20,12 +20,12 @@ pub(crate) fn record(
     at: usize,
     tenant: &str,
     id: SessionId,
-) -> rusqlite::Result<Option<Session>> {
+) -> rusqlite::Result<Option<SessionRecord>> {
     let Some(json) = text(row, at)? else { return Ok(None) };
     if checksum(&[tenant, &id.to_string(), json]) != number(row, at + 1)? {
         return Ok(None);
     }
-    Ok(Session::from_json(json).ok())
+    Ok(SessionRecord::from_json(json).ok())
 }
 
 /// Returns the number of a session's log; `None` if it has none.
@@ -50,7 +50,7 @@ pub(crate) fn write_record(
     conn: &Connection,
     tenant: &str,
     log: i64,
-    session: &Session,
+    session: &SessionRecord,
     kept: Option<i64>,
 ) -> rusqlite::Result<()> {
     // The log does not name the holder of the lease. If the row is lost, the holder is not proven dead, and the
@@ -68,7 +68,12 @@ pub(crate) fn write_record(
 }
 
 /// Stores the tombstone of a session whose events up to `kept` are left.
-pub(crate) fn bury(conn: &Connection, tenant: &str, tombstone: &Session, kept: i64) -> rusqlite::Result<()> {
+pub(crate) fn bury(
+    conn: &Connection,
+    tenant: &str,
+    tombstone: &SessionRecord,
+    kept: i64,
+) -> rusqlite::Result<()> {
     let (id, record) = (tombstone.id.to_string(), tombstone.to_json());
     // A second purge may keep less than the first, never more: removed events do not come back.
     execute(

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{
-    BackendConfig, Damaged, DeletedTenant, EventPage, Page, Pending, ReadEvents, Rebuilt, SessionQuery,
-    check_no_live_run,
+    BackendConfig, Damaged, DeletedTenant, EventPage, Maintenance, Page, Pending, ReadEvents, Rebuilt,
+    SessionQuery, check_no_live_run,
 };
 use agent_core::{
-    Backend, ErrorKind, OpenState, Result, Seq, SessionId, SessionStore, Storage, TenantId, Timestamp,
-    WorkspaceId, async_trait,
+    Backend, ErrorKind, OpenState, Result, Seq, SessionId, Storage, TenantId, Timestamp, WorkspaceId,
+    async_trait,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -26,7 +26,7 @@ use tracing::{Instrument, Span, info_span};
 use crate::care::{backup, check};
 use crate::config::SqliteConfig;
 use crate::connections::readers::{Readers, Warm};
-use crate::connections::request::{Answer, Request};
+use crate::connections::request::{Answer, Change, Request};
 use crate::connections::waiters::Heads;
 use crate::connections::writer::Sender;
 use crate::error::{Step, gone, is_refused_statement, log_is_used};
@@ -65,7 +65,7 @@ const LOG_PAUSE: Duration = Duration::from_millis(10);
 ///
 /// let (store, effects) = (SqliteStore::open(&path).await?, Effects::default());
 /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// let session = store.create(&effects, new).await?;
+/// let session = store.sessions(&effects).create(new).await?;
 ///
 /// // Another handle on the same file.
 /// let other = SqliteStore::open(&path).await?;
@@ -208,7 +208,7 @@ impl SqliteStore {
 
     /// Rebuilds all session records, lists and labels of all tenants from the logs. Returns the number of rebuilt
     /// sessions, and the damaged ones. A record whose log is damaged is left unchanged, and reported.
-    /// [`SessionStore::rebuild`](agent_core::SessionStore::rebuild) does the same for one tenant.
+    /// [`Maintenance::rebuild`](agent_core::store::Maintenance::rebuild) does the same for one tenant.
     ///
     /// # Cancel safety
     ///
@@ -229,16 +229,16 @@ impl SqliteStore {
     ///
     /// let store = SqliteStore::open(&path).await?;
     /// # let effects = Effects::default();
-    /// # store.create(&effects, NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT)).await?;
-    /// let rebuilt = store.rebuild().await?;
+    /// # store.sessions(&effects).create(NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT)).await?;
+    /// let rebuilt = store.rebuild_all().await?;
     /// assert_eq!((rebuilt.sessions, rebuilt.damaged.len()), (1, 0));
     /// # Ok(()) }
     /// ```
-    pub async fn rebuild(&self) -> Result<Rebuilt> {
+    pub async fn rebuild_all(&self) -> Result<Rebuilt> {
         self.rebuilt(true).await
     }
 
-    /// Rewrites the file if [a rewrite is pending](agent_core::SessionStore::pending), so that no copy of an erased row is
+    /// Rewrites the file if [a rewrite is pending](agent_core::store::Maintenance::pending), so that no copy of an erased row is
     /// left in an unused part of it. Returns what was pending; nothing if the file is as it should be.
     ///
     /// A rewrite takes several seconds for each gigabyte of the file. Other writers wait meanwhile, those of other
@@ -377,6 +377,18 @@ impl SqliteStore {
         self.shared.writer.ask(self.tenant.clone(), request).await
     }
 
+    /// Has the writer make a change for the tenant.
+    async fn change<T: Send + 'static>(
+        &self,
+        work: impl Fn(&Connection, &str) -> Step<T> + Send + 'static,
+    ) -> Result<T> {
+        let change: Change = Box::new(move |conn, tenant| Ok(Box::new(work(conn, tenant)?)));
+        match self.ask(Request::Change(change)).await? {
+            Answer::Changed(done) => done.downcast().map(|done| *done).map_err(|_| gone()),
+            _ => Err(gone()),
+        }
+    }
+
     /// Runs a read on a thread. If SQLite refuses the statement, the writer checks whether another program has dropped
     /// an index, and the read is tried once more.
     async fn read_rows<T: Send + 'static>(
@@ -465,7 +477,7 @@ impl SqliteStore {
     }
 
     /// Asks the writer to rebuild a session's record.
-    async fn mend(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn mend(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         match self.ask(Request::Mend(id)).await? {
             Answer::Session(session) => Ok(session),
             _ => Err(gone()),
@@ -504,13 +516,6 @@ async fn observed<T>(span: Span, work: impl Future<Output = Result<T>>) -> Resul
     let done = work.instrument(span.clone()).await;
     span.record("outcome", done.as_ref().map_or_else(|error| error.kind().name(), |_| "ok"));
     done
-}
-
-fn count(answer: &Answer) -> Result<u64> {
-    match answer {
-        Answer::Count(count) => Ok(*count),
-        _ => Err(gone()),
-    }
 }
 
 impl SqliteConfig {
@@ -613,9 +618,9 @@ impl Backend for SqliteStore {
         self.maintain().await
     }
 
-    /// Checks the whole file, as [`SessionStore::check`](agent_core::SessionStore::check) does.
+    /// Checks the whole file, as [`Maintenance::check`](agent_core::store::Maintenance::check) does.
     async fn check_shared(&self) -> Result<Option<Vec<Damaged>>> {
-        SessionStore::check(self).await.map(Some)
+        Maintenance::check(self).await.map(Some)
     }
 
     async fn close(&self) -> Result<()> {

@@ -11,10 +11,9 @@ use tracing::field::Empty;
 use tracing::info_span;
 
 use crate::connections::readers::Warm;
-use crate::connections::request::{Answer, Request};
-use crate::error::gone;
+use crate::connections::request::Request;
 use crate::places::{bindings, workspaces};
-use crate::store::{SqliteStore, count, observed};
+use crate::store::{SqliteStore, observed};
 
 #[async_trait]
 impl WorkspaceStore for SqliteStore {
@@ -27,13 +26,8 @@ impl WorkspaceStore for SqliteStore {
     async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
         let span =
             info_span!("store.put_workspace", store = "sqlite", workspace = %workspace.id, outcome = Empty);
-        let work = async {
-            match self.ask(Request::Put(Box::new(workspace), expect)).await? {
-                Answer::Workspace(workspace) => Ok(*workspace),
-                _ => Err(gone()),
-            }
-        };
-        observed(span, work).await
+        let put = self.change(move |conn, tenant| workspaces::put(conn, tenant, &workspace, expect));
+        observed(span, put).await
     }
 
     async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
@@ -49,7 +43,7 @@ impl WorkspaceStore for SqliteStore {
 
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
         let span = info_span!("store.delete_workspace", store = "sqlite", workspace = %id, outcome = Empty);
-        observed(span, async { self.ask(Request::Delete(id)).await.map(drop) }).await
+        observed(span, self.change(move |conn, tenant| workspaces::delete(conn, tenant, id))).await
     }
 
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
@@ -65,7 +59,10 @@ impl WorkspaceStore for SqliteStore {
         expect: Precondition<ContentHash>,
     ) -> Result<()> {
         let span = info_span!("store.save_config", store = "sqlite", workspace = %id, outcome = Empty);
-        observed(span, async { self.ask(Request::SaveConfig(id, text, expect)).await.map(drop) }).await
+        let save = move |conn: &Connection, tenant: &str| {
+            workspaces::save_config(conn, tenant, id, text.as_deref(), expect)
+        };
+        observed(span, self.change(save)).await
     }
 
     async fn close(&self) -> Result<()> {
@@ -89,29 +86,21 @@ impl BindingStore for SqliteStore {
         expect: Precondition<WorkspaceId>,
     ) -> Result<WorkspaceId> {
         let span = info_span!("store.bind", store = "sqlite", workspace = %to, outcome = Empty);
-        let work = async {
-            match self.ask(Request::Bind(device.clone(), to, expect)).await? {
-                Answer::Bound(workspace) => Ok(workspace),
-                _ => Err(gone()),
-            }
-        };
-        observed(span, work).await
+        let device = device.clone();
+        let bind = self.change(move |conn, tenant| bindings::bind(conn, tenant, &device, to, expect));
+        observed(span, bind).await
     }
 
     async fn unbind(&self, device: &DeviceId) -> Result<bool> {
         let span = info_span!("store.unbind", store = "sqlite", outcome = Empty);
-        let work = async {
-            match self.ask(Request::Unbind(device.clone())).await? {
-                Answer::Was(bound) => Ok(bound),
-                _ => Err(gone()),
-            }
-        };
-        observed(span, work).await
+        let device = device.clone();
+        let unbind = self.change(move |conn, tenant| bindings::unbind(conn, tenant, &device));
+        observed(span, unbind).await
     }
 
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
         let span = info_span!("store.unbind_workspace", store = "sqlite", workspace = %id, outcome = Empty);
-        observed(span, async { count(&self.ask(Request::UnbindWorkspace(id)).await?) }).await
+        observed(span, self.change(move |conn, tenant| bindings::unbind_workspace(conn, tenant, id))).await
     }
 
     /// The order is that of the bytes of the device ids.

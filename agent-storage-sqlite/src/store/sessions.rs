@@ -6,12 +6,12 @@ use std::time::Duration;
 use agent_core::commit::{Commit, Committed};
 use agent_core::event::Event;
 use agent_core::model::BlobInfo;
-use agent_core::session::{Session, SessionSummary};
+use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::{
-    BLOB_MAX_BYTES, BlobChunks, BlobContent, BlobQuery, Capabilities, Damaged, Durability, EventPage,
-    LeaseStatus, Page, Pending, Purge, Purged, PutBlob, ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery,
-    SweepBlobs, SweptBlobs,
+    BLOB_MAX_BYTES, BlobChunks, BlobContent, BlobQuery, BlobStore, Capabilities, Damaged, Durability,
+    EventPage, LeaseStatus, LeaseStore, Maintenance, Page, Pending, Purge, Purged, PutBlob, ReadBlob,
+    ReadEvents, Rebuilt, Scope, SessionQuery, SweepBlobs, SweptBlobs,
 };
 use agent_core::{
     Epoch, ErrorKind, Result, Seq, SessionId, SessionStore, Timestamp, WriteOutcome, async_trait,
@@ -50,7 +50,7 @@ impl SessionStore for SqliteStore {
         observed(span, work).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         let span = info_span!("store.load", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
             let load = move |conn: &Connection, tenant: &str| read::load(conn, tenant, id);
@@ -133,12 +133,57 @@ impl SessionStore for SqliteStore {
         observed(span, work).await
     }
 
+    fn capabilities(&self) -> Capabilities {
+        let durability = match self.shared.config.sync {
+            Sync::Full => Durability::PowerLoss,
+            Sync::Normal | Sync::Off => Durability::ProcessCrash,
+        };
+        Capabilities::new(Scope::Host, durability).with_blobs(BLOB_MAX_BYTES)
+    }
+
+    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
+        let span = info_span!("store.changed", store = "sqlite", session = %id, outcome = Empty);
+        let work = async {
+            // Writes of this store are notified at once; those of other processes are found by checking.
+            let mut changed = self.shared.heads.watch(&self.tenant, id);
+            let mut pause = POLL;
+            loop {
+                let head = self.head(id).await?;
+                if head > seen {
+                    return Ok(head);
+                }
+                let _ = tokio::time::timeout(pause, changed.wait_for(|head| *head > seen)).await;
+                pause = (pause * 3 / 2).min(POLL_MAX);
+            }
+        };
+        observed(span, work).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
+
+    fn leases(&self) -> &dyn LeaseStore {
+        self
+    }
+
+    fn blobs(&self) -> &dyn BlobStore {
+        self
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+#[async_trait]
+impl LeaseStore for SqliteStore {
     async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         let span = info_span!("store.heartbeat", store = "sqlite", session = %id, outcome = Empty);
         observed(span, async { self.ask(Request::Heartbeat(id, epoch)).await.map(drop) }).await
     }
 
-    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+    async fn status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
         let span = info_span!("store.lease_status", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
             let path = self.path().to_owned();
@@ -151,7 +196,88 @@ impl SessionStore for SqliteStore {
         };
         observed(span, work).await
     }
+}
 
+#[async_trait]
+impl BlobStore for SqliteStore {
+    async fn put(&self, put: PutBlob) -> Result<()> {
+        let id = put.session;
+        let span = info_span!("store.put_blob", store = "sqlite", session = %id, bytes = put.blob.bytes, outcome = Empty);
+        let work = async {
+            let chunks = put.into_chunks(BLOB_MAX_BYTES)?;
+            let info = chunks.blob();
+            let begun = self.change_blobs(BlobStep::Begin(id, info, self.now())).await?;
+            let BlobAnswer::Begun(blob) = begun else { return Err(gone()) };
+            let putting = Putting { store: self, blob: Some(blob) };
+            let put = async {
+                self.store_chunks(id, chunks, blob).await?;
+                self.change_blobs(BlobStep::Publish(id, info, blob)).await
+            };
+            if let Err(error) = put.await {
+                self.discard(blob).await;
+                putting.end();
+                return Err(error);
+            }
+            putting.end();
+            // Those of a blob that had the name. The blob itself is stored; a later put deletes what is left.
+            if let Err(error) = self.delete_removed_blobs().await {
+                tracing::debug!(%error, "what a blob replaced stays behind");
+            }
+            Ok(())
+        };
+        observed(span, work).await
+    }
+
+    async fn read(&self, read: ReadBlob) -> Result<BlobContent> {
+        let (id, name) = (read.session, read.name);
+        let span = info_span!("store.read_blob", store = "sqlite", session = %id, outcome = Empty);
+        let work = async {
+            let find = self.shown(move |conn, tenant| chunks::find(conn, tenant, id, name));
+            let found = self.read_rows("look for a blob", find).await?.ok_or_else(|| read.not_found())?;
+            let store = self.clone();
+            Ok(BlobContent::from_chunks(&read, found.info, move |index| {
+                let store = store.clone();
+                async move {
+                    // A transaction for each chunk, so that a slow reader does not keep the log from being shortened.
+                    let chunk =
+                        store.shown(move |conn, tenant| chunks::chunk(conn, tenant, id, found, index));
+                    store.read_rows("read a blob", chunk).await
+                }
+            }))
+        };
+        observed(span, work).await
+    }
+
+    async fn list(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+        let span =
+            info_span!("store.list_blobs", store = "sqlite", session = %query.session, outcome = Empty);
+        let list = self.shown(move |conn, tenant| chunks::list(conn, tenant, &query));
+        observed(span, async { self.read_rows("list blobs", list).await? }).await
+    }
+
+    async fn sweep(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+        let span = info_span!("store.sweep_blobs", store = "sqlite", session = Empty, outcome = Empty);
+        if let Some(id) = sweep.session {
+            span.record("session", tracing::field::display(id));
+        }
+        let work = async {
+            let now = self.now();
+            if sweep.dry_run {
+                let count = self.shown(move |conn, tenant| removal::sweep(conn, tenant, sweep, now));
+                return self.read_rows("count blobs that no event names", count).await;
+            }
+            let swept = self.change_blobs(BlobStep::Sweep(sweep, now)).await?;
+            let BlobAnswer::Swept(swept) = swept else { return Err(gone()) };
+            let deleted = self.delete_removed_blobs().await;
+            deleted.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
+            Ok(swept)
+        };
+        observed(span, work).await
+    }
+}
+
+#[async_trait]
+impl Maintenance for SqliteStore {
     /// Runs SQLite's own check of the whole file, with all tenants: its structure, and that indexes match their
     /// tables. Also checks that the schema is this library's, and that no row is missing which other rows refer to.
     async fn check(&self) -> Result<Vec<Damaged>> {
@@ -186,7 +312,12 @@ impl SessionStore for SqliteStore {
         self.rebuilt(false).await
     }
 
-    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
+    async fn delete_damaged(
+        &self,
+        id: SessionId,
+        at: Timestamp,
+        reason: Reason,
+    ) -> Result<Arc<SessionRecord>> {
         let span = info_span!("store.delete_damaged", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
             match self.ask(Request::DeleteDamaged(id, at, reason)).await? {
@@ -195,111 +326,6 @@ impl SessionStore for SqliteStore {
             }
         };
         observed(span, work).await
-    }
-
-    async fn put_blob(&self, put: PutBlob) -> Result<()> {
-        let id = put.session;
-        let span = info_span!("store.put_blob", store = "sqlite", session = %id, bytes = put.blob.bytes, outcome = Empty);
-        let work = async {
-            let chunks = put.into_chunks(BLOB_MAX_BYTES)?;
-            let info = chunks.blob();
-            let begun = self.change_blobs(BlobStep::Begin(id, info, self.now())).await?;
-            let BlobAnswer::Begun(blob) = begun else { return Err(gone()) };
-            let putting = Putting { store: self, blob: Some(blob) };
-            let put = async {
-                self.store_chunks(id, chunks, blob).await?;
-                self.change_blobs(BlobStep::Publish(id, info, blob)).await
-            };
-            if let Err(error) = put.await {
-                self.discard(blob).await;
-                putting.end();
-                return Err(error);
-            }
-            putting.end();
-            // Those of a blob that had the name. The blob itself is stored; a later put deletes what is left.
-            if let Err(error) = self.delete_removed_blobs().await {
-                tracing::debug!(%error, "what a blob replaced stays behind");
-            }
-            Ok(())
-        };
-        observed(span, work).await
-    }
-
-    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
-        let (id, name) = (read.session, read.name);
-        let span = info_span!("store.read_blob", store = "sqlite", session = %id, outcome = Empty);
-        let work = async {
-            let find = self.shown(move |conn, tenant| chunks::find(conn, tenant, id, name));
-            let found = self.read_rows("look for a blob", find).await?.ok_or_else(|| read.not_found())?;
-            let store = self.clone();
-            Ok(BlobContent::from_chunks(&read, found.info, move |index| {
-                let store = store.clone();
-                async move {
-                    // A transaction for each chunk, so that a slow reader does not keep the log from being shortened.
-                    let chunk =
-                        store.shown(move |conn, tenant| chunks::chunk(conn, tenant, id, found, index));
-                    store.read_rows("read a blob", chunk).await
-                }
-            }))
-        };
-        observed(span, work).await
-    }
-
-    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
-        let span =
-            info_span!("store.list_blobs", store = "sqlite", session = %query.session, outcome = Empty);
-        let list = self.shown(move |conn, tenant| chunks::list(conn, tenant, &query));
-        observed(span, async { self.read_rows("list blobs", list).await? }).await
-    }
-
-    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
-        let span = info_span!("store.sweep_blobs", store = "sqlite", session = Empty, outcome = Empty);
-        if let Some(id) = sweep.session {
-            span.record("session", tracing::field::display(id));
-        }
-        let work = async {
-            let now = self.now();
-            if sweep.dry_run {
-                let count = self.shown(move |conn, tenant| removal::sweep(conn, tenant, sweep, now));
-                return self.read_rows("count blobs that no event names", count).await;
-            }
-            let swept = self.change_blobs(BlobStep::Sweep(sweep, now)).await?;
-            let BlobAnswer::Swept(swept) = swept else { return Err(gone()) };
-            let deleted = self.delete_removed_blobs().await;
-            deleted.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
-            Ok(swept)
-        };
-        observed(span, work).await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        let durability = match self.shared.config.sync {
-            Sync::Full => Durability::PowerLoss,
-            Sync::Normal | Sync::Off => Durability::ProcessCrash,
-        };
-        Capabilities::new(Scope::Host, durability).with_blobs(BLOB_MAX_BYTES)
-    }
-
-    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
-        let span = info_span!("store.changed", store = "sqlite", session = %id, outcome = Empty);
-        let work = async {
-            // Writes of this store are notified at once; those of other processes are found by checking.
-            let mut changed = self.shared.heads.watch(&self.tenant, id);
-            let mut pause = POLL;
-            loop {
-                let head = self.head(id).await?;
-                if head > seen {
-                    return Ok(head);
-                }
-                let _ = tokio::time::timeout(pause, changed.wait_for(|head| *head > seen)).await;
-                pause = (pause * 3 / 2).min(POLL_MAX);
-            }
-        };
-        observed(span, work).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.close().await
     }
 }
 

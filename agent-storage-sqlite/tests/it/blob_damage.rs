@@ -19,7 +19,7 @@ async fn read_up_to_damage(
     blob: BlobInfo,
     bytes: &[u8],
 ) -> agent_core::Error {
-    let mut read = match store.read_blob(ReadBlob::new(id, blob.name)).await {
+    let mut read = match store.blobs().read(ReadBlob::new(id, blob.name)).await {
         Ok(read) => read,
         Err(error) => return error,
     };
@@ -94,7 +94,7 @@ async fn damaged_blob_is_never_read_and_is_healed_by_a_put() {
             let text = error.to_string();
             let is_named = text.contains(&blob.name.to_string()) && text.contains(&session.id.to_string());
             assert!(is_named, "{case}: {text}");
-            let found = store.check().await.unwrap();
+            let found = store.maintenance().check().await.unwrap();
             let named = |found: &str| {
                 found.contains(&blob.name.to_string()) && found.contains(&session.id.to_string())
             };
@@ -110,9 +110,9 @@ async fn damaged_blob_is_never_read_and_is_healed_by_a_put() {
             let page = store.read(session.id, ReadEvents::first(9)).await.unwrap();
             assert_eq!((page.events.len(), page.damaged.len()), (3, 0), "{case}");
             let session = site.append_text(&store, &session, "on").await;
-            let swept = store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
+            let swept = store.blobs().sweep(SweepBlobs::of(session.id)).await.unwrap();
             assert_eq!(swept, SweptBlobs::default(), "{case}");
-            let listed = store.list_blobs(BlobQuery::new(session.id)).await.unwrap();
+            let listed = store.blobs().list(BlobQuery::new(session.id)).await.unwrap();
             assert!(listed.items.contains(&other), "{case}: {listed:?}");
 
             // A writer that names it is told to put it again, if it is known to be incomplete.
@@ -128,10 +128,10 @@ async fn damaged_blob_is_never_read_and_is_healed_by_a_put() {
             if kind == ErrorKind::NotFound {
                 site.raw().execute_batch(unknown).unwrap();
             }
-            assert_eq!(store.check().await.unwrap(), [], "{case}");
+            assert_eq!(store.maintenance().check().await.unwrap(), [], "{case}");
             let verified = verify(&Storage::from(store.clone()), |_| ()).await.unwrap();
             assert!(!verified.findings.iter().any(|it| named(&it.to_string())), "{case}: {verified:?}");
-            assert_eq!(store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap(), SweptBlobs::default());
+            assert_eq!(store.blobs().sweep(SweepBlobs::of(session.id)).await.unwrap(), SweptBlobs::default());
             assert_eq!(read_blob(&store, session.id, blob.name).await.unwrap(), bytes, "{case}");
         }
     }
@@ -155,7 +155,7 @@ async fn damaged_row_is_listed_as_damaged() {
             let (mut items, mut damaged, mut cursor) = (Vec::new(), Vec::new(), None);
             loop {
                 let query = BlobQuery::new(session.id).with_limit(limit).with_cursor(cursor);
-                let page = store.list_blobs(query).await.unwrap();
+                let page = store.blobs().list(query).await.unwrap();
                 items.extend(page.items);
                 damaged.extend(page.damaged.into_iter().map(|it| it.object));
                 cursor = page.next;
@@ -170,7 +170,7 @@ async fn damaged_row_is_listed_as_damaged() {
         }
         site.raw().execute("UPDATE blobs SET crc = crc - 1 WHERE name IN (?, ?)", names.clone()).unwrap();
     }
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
 }
 
 /// The column that says which event names a blob is derived: a check names what the log does not show, and a rebuild, or
@@ -200,9 +200,9 @@ async fn named_column_is_checked_and_rebuilt() {
             SELECT tenant, session, 'unfinished', name, bytes, at, crc FROM blobs WHERE named = 2";
         site.raw().execute_batch(unfinished).unwrap();
         let before: String = site.raw().query_row(rows, [], |row| row.get(0)).unwrap();
-        assert_eq!(store.check().await.unwrap(), [], "{change}");
+        assert_eq!(store.maintenance().check().await.unwrap(), [], "{change}");
         site.raw().execute_batch(change).unwrap();
-        let found = store.check().await.unwrap();
+        let found = store.maintenance().check().await.unwrap();
         let message = |what: &str| found.iter().any(|it| it.reason.contains(what));
         assert_eq!(
             message("is not named by the event") && message("rebuild"),
@@ -213,11 +213,11 @@ async fn named_column_is_checked_and_rebuilt() {
             drop(store);
             site.open().await;
         } else {
-            SessionStore::rebuild(&store).await.unwrap();
+            store.maintenance().rebuild().await.unwrap();
         }
         let after: String = site.raw().query_row(rows, [], |row| row.get(0)).unwrap();
         assert_eq!(after, before, "{change}");
-        assert_eq!(site.open().await.check().await.unwrap(), [], "{change}");
+        assert_eq!(site.open().await.maintenance().check().await.unwrap(), [], "{change}");
     }
 }
 
@@ -231,7 +231,7 @@ async fn chunks_without_a_blob_are_reported() {
     site.raw().execute_batch("DELETE FROM blobs; DELETE FROM sqlite_sequence").unwrap();
     let error = read_blob(&store, session.id, blob.name).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::NotFound);
-    let found = store.check().await.unwrap();
+    let found = store.maintenance().check().await.unwrap();
     assert_eq!(found.len(), 1, "{found:?}");
     let remedy = "DELETE FROM blob_chunks WHERE blob = 1";
     assert!(found[0].reason.contains(remedy), "{found:?}");
@@ -240,9 +240,12 @@ async fn chunks_without_a_blob_are_reported() {
     assert_eq!(read_blob(&store, session.id, other.name).await.unwrap(), content(2, 2 * CHUNK));
     put(&store, session.id, content(1, CHUNK + 1)).await;
     assert_eq!(read_blob(&store, session.id, blob.name).await.unwrap(), content(1, CHUNK + 1));
-    assert_eq!(store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap(), SweptBlobs::new(1, other.bytes));
+    assert_eq!(
+        store.blobs().sweep(SweepBlobs::of(session.id)).await.unwrap(),
+        SweptBlobs::new(1, other.bytes)
+    );
     assert_eq!(read_blob(&store, session.id, blob.name).await.unwrap(), content(1, CHUNK + 1));
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
 }
 
 /// A row of one tenant or session that another program gives to another is no blob of that one.
@@ -262,6 +265,6 @@ async fn blob_row_given_to_another_is_damage() {
         let (reader, id) = if change.contains("bob") { (&bob, session.id) } else { (&store, other.id) };
         let error = read_blob(reader, id, blob.name).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Corrupt, "{change}: {error}");
-        assert!(!store.check().await.unwrap().is_empty(), "{change}");
+        assert!(!store.maintenance().check().await.unwrap().is_empty(), "{change}");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::{Site, content, put, read_blob, showing};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Trigger};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{BlobInfo, BlobQuery, Purge, PutBlob, ReadEvents, SweepBlobs, SweptBlobs};
 use agent_core::{
@@ -48,8 +48,8 @@ where
     (PutBlob::new(id, blob, pieces.boxed()), polled)
 }
 
-async fn delete(store: &SqliteStore, effects: &Effects, id: SessionId) -> Arc<Session> {
-    store.trigger(effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session
+async fn delete(store: &SqliteStore, effects: &Effects, id: SessionId) -> Arc<SessionRecord> {
+    store.sessions(effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session
 }
 
 async fn opened_at(site: &Site, hours: i64) -> SqliteStore {
@@ -75,7 +75,7 @@ async fn put_to_a_session_deleted_meanwhile_leaves_nothing() {
                 deleter.purge(Purge::new(id, deleted.head)).await.unwrap();
             }
         });
-        let error = store.put_blob(request).await.unwrap_err();
+        let error = store.blobs().put(request).await.unwrap_err();
         let case = format!("purged: {purges}, same handle: {own}, at {at}");
         assert_eq!(*error.kind(), ErrorKind::Deleted, "{case}: {error}");
         assert_eq!(
@@ -102,21 +102,21 @@ async fn unfinished_put_is_reported_until_an_hour_passed() {
         let sweep = if has_session { SweepBlobs::of(id) } else { SweepBlobs::without_session() };
         let closing = store.clone();
         let (request, _) = with(id, 2, async move { closing.close().await.unwrap() });
-        let error = store.put_blob(request).await.unwrap_err();
+        let error = store.blobs().put(request).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
 
         let store = opened_at(&site, 0).await;
         let unfinished = SweptBlobs::default().with_unfinished(2 * CHUNK as u64);
-        assert_eq!(store.list_blobs(BlobQuery::new(id)).await.unwrap().items, []);
-        assert_eq!(store.sweep_blobs(sweep.with_dry_run()).await.unwrap(), unfinished);
-        assert_eq!(store.sweep_blobs(sweep).await.unwrap(), unfinished);
-        assert_eq!(store.check().await.unwrap(), []);
+        assert_eq!(store.blobs().list(BlobQuery::new(id)).await.unwrap().items, []);
+        assert_eq!(store.blobs().sweep(sweep.with_dry_run()).await.unwrap(), unfinished);
+        assert_eq!(store.blobs().sweep(sweep).await.unwrap(), unfinished);
+        assert_eq!(store.maintenance().check().await.unwrap(), []);
         assert_eq!(site.count(CHUNKS), 2);
         let store = opened_at(&site, hours).await;
         let swept = SweptBlobs::new(1, 2 * CHUNK as u64);
-        assert_eq!(store.sweep_blobs(sweep.with_dry_run()).await.unwrap(), swept, "{hours}");
+        assert_eq!(store.blobs().sweep(sweep.with_dry_run()).await.unwrap(), swept, "{hours}");
         assert_eq!(site.count(CHUNKS), 2);
-        assert_eq!(store.sweep_blobs(sweep).await.unwrap(), swept, "{hours}");
+        assert_eq!(store.blobs().sweep(sweep).await.unwrap(), swept, "{hours}");
         assert_eq!((site.count(CHUNKS), site.count("SELECT count(*) FROM blobs")), (0, 0));
     }
 }
@@ -132,7 +132,7 @@ fn dropped_put_is_deleted_without_a_runtime() {
         (store, id)
     });
     let (request, polled) = with(id, 2, std::future::pending());
-    let mut putting = Box::pin(store.put_blob(request));
+    let mut putting = Box::pin(store.blobs().put(request));
     runtime().block_on(async {
         let until_half = std::future::poll_fn(|context| {
             let _ = putting.poll_unpin(context);
@@ -149,7 +149,7 @@ fn dropped_put_is_deleted_without_a_runtime() {
     runtime().block_on(async {
         put(&store, id, content(2, 10)).await;
         assert_eq!(site.count(CHUNKS), 1);
-        assert_eq!(store.sweep_blobs(SweepBlobs::of(id)).await.unwrap(), SweptBlobs::new(1, 10));
+        assert_eq!(store.blobs().sweep(SweepBlobs::of(id)).await.unwrap(), SweptBlobs::new(1, 10));
     });
 }
 
@@ -165,21 +165,21 @@ async fn others_write_between_the_chunks_of_a_blob() {
         within.append_text(&other, &more, "meanwhile").await;
         within.append_text(&other, &own, "meanwhile").await;
         within.show(&other, &more, content(3, 2 * CHUNK)).await;
-        let swept = other.sweep_blobs(SweepBlobs::of(own.id)).await.unwrap();
+        let swept = other.blobs().sweep(SweepBlobs::of(own.id)).await.unwrap();
         assert_eq!(swept, SweptBlobs::default().with_unfinished(CHUNK as u64));
         other.backup(within.folder.path().join("copy.db")).await.unwrap();
     });
     let blob = request.blob;
-    tokio::time::timeout(PATIENCE, store.put_blob(request))
+    tokio::time::timeout(PATIENCE, store.blobs().put(request))
         .await
         .expect("nobody waits for the blob")
         .unwrap();
     assert_eq!(read_blob(&store, session.id, blob.name).await.unwrap(), content(1, 3 * CHUNK));
     // A copy that was made half way has the half, and removes it.
     let copy = SqliteStore::open(site.folder.path().join("copy.db")).await.unwrap();
-    assert_eq!(copy.check().await.unwrap(), []);
-    assert_eq!(copy.list_blobs(BlobQuery::new(session.id)).await.unwrap().items, []);
-    let swept = copy.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
+    assert_eq!(copy.maintenance().check().await.unwrap(), []);
+    assert_eq!(copy.blobs().list(BlobQuery::new(session.id)).await.unwrap().items, []);
+    let swept = copy.blobs().sweep(SweepBlobs::of(session.id)).await.unwrap();
     assert_eq!(swept.unfinished, CHUNK as u64);
 }
 
@@ -198,14 +198,14 @@ async fn purge_goes_by_the_kept_events() {
         let store = site.open().await;
         let session = site.session(&store).await;
         let (session, shared) = site.show(&store, &session, content(1, CHUNK + 1)).await;
-        let fork = store.fork(&site.effects, session.id, None).await.unwrap();
+        let fork = store.sessions(&site.effects).fork(session.id, None).await.unwrap();
         let (session, _) = site.show(&store, &session, content(2, CHUNK + 1)).await;
         put(&store, session.id, content(3, 10)).await;
         let deleted = delete(&store, &site.effects, session.id).await;
         site.raw().execute_batch(change).unwrap();
         for _ in 0..2 {
             store.purge(Purge::new(session.id, deleted.head)).await.unwrap();
-            let listed = store.list_blobs(BlobQuery::new(session.id)).await.unwrap();
+            let listed = store.blobs().list(BlobQuery::new(session.id)).await.unwrap();
             assert_eq!(listed.items, [shared], "{change}");
             assert_eq!(site.count(CHUNKS), 2, "{change}");
         }
@@ -237,10 +237,10 @@ async fn sweep_reads_the_log_before_it_removes() {
         let unnamed = put(&store, session.id, content(3, 7)).await;
         site.raw().execute_batch(change).unwrap();
         let store = site.open().await;
-        let without = store.sweep_blobs(SweepBlobs::without_session()).await.unwrap();
+        let without = store.blobs().sweep(SweepBlobs::without_session()).await.unwrap();
         assert_eq!(without, SweptBlobs::default(), "{change}");
-        let dry = store.sweep_blobs(SweepBlobs::of(session.id).with_dry_run()).await;
-        let swept = store.sweep_blobs(SweepBlobs::of(session.id)).await;
+        let dry = store.blobs().sweep(SweepBlobs::of(session.id).with_dry_run()).await;
+        let swept = store.blobs().sweep(SweepBlobs::of(session.id)).await;
         let mut left = vec![first, last];
         if fails {
             for refused in [dry.unwrap_err(), swept.unwrap_err()] {
@@ -253,7 +253,7 @@ async fn sweep_reads_the_log_before_it_removes() {
             assert_eq!(site.count("SELECT count(*) FROM blobs WHERE named IN (2, 3)"), 2, "{change}");
         }
         left.sort_unstable();
-        assert_eq!(store.list_blobs(BlobQuery::new(session.id)).await.unwrap().items, left, "{change}");
+        assert_eq!(store.blobs().list(BlobQuery::new(session.id)).await.unwrap().items, left, "{change}");
     }
 }
 
@@ -280,7 +280,7 @@ async fn deleted_tenant_leaves_no_blob() {
     assert_eq!(site.count(CHUNKS), 37 + 21);
     let (id, name) = kept[0];
     assert_eq!(read_blob(&store, id, name).await.unwrap(), content(1, 37 * CHUNK));
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
     // The same number of a session and the same bytes belong to the other tenant, too.
     assert_eq!(*read_blob(&bob, kept[1].0, name).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
@@ -296,8 +296,8 @@ async fn interrupted_removal_is_completed_by_the_next_put() {
         put(&store, session.id, content(n, 30)).await;
     }
     site.raw().execute_batch("UPDATE blobs SET state = 'removed'").unwrap();
-    assert_eq!(store.list_blobs(BlobQuery::new(session.id)).await.unwrap().items, []);
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.blobs().list(BlobQuery::new(session.id)).await.unwrap().items, []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
     put(&store, session.id, content(2, 5)).await;
     assert_eq!((site.count(CHUNKS), site.count("SELECT count(*) FROM blobs")), (1, 1));
 }
@@ -317,12 +317,12 @@ async fn read_only_file_gives_out_blobs_and_takes_none() {
     fs::set_permissions(site.path(), fs::Permissions::from_mode(0o444)).unwrap();
     let store = site.config().with_create(false).open().await.unwrap();
     assert_eq!(read_blob(&store, session.id, blob.name).await.unwrap(), content(1, 3 * CHUNK));
-    assert_eq!(store.list_blobs(BlobQuery::new(session.id)).await.unwrap().items.len(), 2);
+    assert_eq!(store.blobs().list(BlobQuery::new(session.id)).await.unwrap().items.len(), 2);
     let dry = SweepBlobs::of(session.id).with_dry_run();
-    assert_eq!(store.sweep_blobs(dry).await.unwrap(), SweptBlobs::new(1, unnamed.bytes));
+    assert_eq!(store.blobs().sweep(dry).await.unwrap(), SweptBlobs::new(1, unnamed.bytes));
     let (request, polled) = with(session.id, 0, async {});
-    let put = store.put_blob(request).await.unwrap_err();
-    let swept = store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap_err();
+    let put = store.blobs().put(request).await.unwrap_err();
+    let swept = store.blobs().sweep(SweepBlobs::of(session.id)).await.unwrap_err();
     assert_eq!((put.kind(), swept.kind()), (&ErrorKind::Denied, &ErrorKind::Denied), "{put} {swept}");
     assert_eq!(polled.load(Ordering::Relaxed), 0);
 }
@@ -334,7 +334,7 @@ async fn replaced_blob_is_read_on() -> Result<()> {
     let store = site.open().await;
     let session = site.session(&store).await;
     let (session, blob) = site.show(&store, &session, content(1, 3 * CHUNK)).await;
-    let mut read = store.read_blob(agent_core::store::ReadBlob::new(session.id, blob.name)).await?;
+    let mut read = store.blobs().read(agent_core::store::ReadBlob::new(session.id, blob.name)).await?;
     let first = read.content.next().await.unwrap()?;
     put(&store, session.id, content(1, 3 * CHUNK)).await;
     let mut bytes = first.to_vec();
@@ -347,7 +347,7 @@ async fn replaced_blob_is_read_on() -> Result<()> {
     let new = NewSession::new(site.effects.new_session_id(), WorkspaceId::DEFAULT);
     let early = put(&store, new.id, content(4, 20)).await;
     store.commit(Commit::create(&site.effects, new).with_event(showing(early))).await?;
-    assert_eq!(store.sweep_blobs(SweepBlobs::without_session()).await?, SweptBlobs::default());
+    assert_eq!(store.blobs().sweep(SweepBlobs::without_session()).await?, SweptBlobs::default());
     Ok(())
 }
 
@@ -362,10 +362,10 @@ async fn put_that_lost_a_chunk_is_not_published() {
         assert_eq!(within.raw().execute("DELETE FROM blob_chunks WHERE n = 0", ()).unwrap(), 1);
     });
     let blob = request.blob;
-    let error = store.put_blob(request).await.unwrap_err();
+    let error = store.blobs().put(request).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("put it again"), "{error}");
-    assert_eq!(store.list_blobs(BlobQuery::new(id)).await.unwrap().items, []);
+    assert_eq!(store.blobs().list(BlobQuery::new(id)).await.unwrap().items, []);
     assert_eq!(site.count(CHUNKS), 0);
     put(&store, id, content(1, 3 * CHUNK)).await;
     assert_eq!(read_blob(&store, id, blob.name).await.unwrap(), content(1, 3 * CHUNK));

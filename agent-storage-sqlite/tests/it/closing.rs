@@ -34,7 +34,7 @@ async fn use_it(site: &Site, store: &SqliteStore) {
     let begin =
         site.text_commit(&session, "go").with_trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
     store.commit(begin).await.unwrap();
-    let reads = (0..8).map(|_| store.check());
+    let reads = (0..8).map(|_| store.maintenance().check());
     for found in join_all(reads).await {
         assert_eq!(found.unwrap(), []);
     }
@@ -90,7 +90,7 @@ async fn a_closed_store_refuses_everything() {
         Backend::tenants(&clone, None).await.unwrap_err(),
         other.bindings.resolve(&"laptop".parse().unwrap()).await.unwrap_err(),
         clone.backup(site.folder.path().join("copy.db")).await.unwrap_err(),
-        SessionStore::rebuild(&clone).await.unwrap_err(),
+        clone.maintenance().rebuild().await.unwrap_err(),
         tokio::time::timeout(STUCK, waiting).await.unwrap().unwrap().unwrap_err(),
     ];
     for error in errors {
@@ -146,7 +146,7 @@ async fn close_does_not_wait_for_idle_callers() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
-    let mut reads: Vec<_> = (0..20).map(|_| Box::pin(store.check())).collect();
+    let mut reads: Vec<_> = (0..20).map(|_| Box::pin(store.maintenance().check())).collect();
     // On a busy machine some are done at the first look.
     let waiting = reads.iter_mut().filter_map(|read| read.now_or_never().is_none().then_some(())).count();
     assert!(waiting > 0);

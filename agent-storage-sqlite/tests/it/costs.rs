@@ -45,7 +45,7 @@ async fn commit_in_a_recent_session_writes_to_no_list() {
     let parent = site.session(&store).await;
     let labels = Patch::new().with_label("project", "apollo").with_label("team", "moon");
     let child = NewSession::child(effects.new_session_id(), &parent).with_patch(&labels);
-    let (session, found) = written(&site, SessionStoreExt::create(&store, effects, child)).await;
+    let (session, found) = written(&site, store.sessions(effects).create(child)).await;
     let session = session.unwrap();
     let mut lists = names(&found);
     lists.retain(|name| name.starts_with("sessions_"));

@@ -8,7 +8,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::Precondition;
 use agent_core::event::NewEvent;
 use agent_core::model::{Patch, Workspace};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::{BindingStore, ErrorKind, Seq, SessionStore, SessionStoreExt, Storage, WorkspaceStore};
 use agent_runtime::WorkspaceManager;
 use agent_runtime::retention::GcPolicy;
@@ -31,9 +31,9 @@ const TABLES: [&str; 10] = [
 /// A store with at least one row in each table.
 struct Stocked {
     site: Site,
-    first: Arc<Session>,
-    purged: Arc<Session>,
-    last: Arc<Session>,
+    first: Arc<SessionRecord>,
+    purged: Arc<SessionRecord>,
+    last: Arc<SessionRecord>,
 }
 
 impl Stocked {
@@ -49,12 +49,12 @@ impl Stocked {
         for text in ["first", "purged", "last"] {
             let new = NewSession::new(effects.new_session_id(), id)
                 .with_patch(&Patch::new().with_label("text", text));
-            let new = SessionStoreExt::create(&store, effects, new).await.unwrap();
+            let new = store.sessions(effects).create(new).await.unwrap();
             let new = site.append_text(&store, &new, text).await;
             made.push(site.show(&store, &new, text.into()).await.0);
         }
         let [first, purged, last] = made.try_into().unwrap();
-        let manager = WorkspaceManager::new(Storage::from(store.clone()), effects.clone());
+        let manager = WorkspaceManager::new(Storage::from(store.clone()).with_effects(effects.clone()));
         manager.delete_session(purged.id).await.unwrap();
         manager.purge(purged.id).await.unwrap();
         let purged = SessionStore::load(&store, purged.id).await.unwrap();
@@ -80,16 +80,16 @@ impl Stocked {
     }
 
     /// New sessions are made, and this one is read and goes on.
-    async fn goes_on(&self, store: &SqliteStore, other: &Session, case: &str) -> Arc<Session> {
+    async fn goes_on(&self, store: &SqliteStore, other: &SessionRecord, case: &str) -> Arc<SessionRecord> {
         for _ in 0..2 {
             let new = NewSession::new(self.site.effects.new_session_id(), other.workspace);
-            let new = SessionStoreExt::create(store, &self.site.effects, new).await;
+            let new = store.sessions(&self.site.effects).create(new).await;
             let new = new.unwrap_or_else(|error| panic!("{case}: no session can be made: {error}"));
             self.site.append_text(store, &new, "new").await;
         }
         assert_eq!(SessionStore::load(store, other.id).await.unwrap().as_ref(), other, "{case}");
         let events = vec![NewEvent::user_message("more")];
-        let more = store.append(&self.site.effects, other.id, other.head, events).await.unwrap();
+        let more = store.sessions(&self.site.effects).append(other.id, other.head, events).await.unwrap();
         more.session
     }
 }
@@ -129,7 +129,7 @@ async fn deleted_row_is_reported_or_rebuilt() {
                 "workspaces" => named(&other.workspace.to_string()),
                 _ => named(&hit.id.to_string()),
             };
-            let rebuilt = store.rebuild().await.unwrap();
+            let rebuilt = store.maintenance().rebuild().await.unwrap();
             let after = stocked.rows(table);
             let is_again = before.iter().all(|row| after.contains(row));
             if !is_named && !is_again && !["bindings", "heartbeats"].contains(&table) {
@@ -163,7 +163,7 @@ async fn log_numbers_are_never_reused() {
     assert_eq!(stocked.site.raw().execute(sql, [last.id.to_string()]).unwrap(), 1);
     stocked.goes_on(&store, &stocked.first, "at once").await;
     let new = NewSession::new(last.id, last.workspace);
-    let taken = SessionStoreExt::create(&store, &stocked.site.effects, new).await.unwrap_err();
+    let taken = store.sessions(&stocked.site.effects).create(new).await.unwrap_err();
     assert!(matches!(taken.kind(), ErrorKind::Conflict { .. }), "{taken}");
     let last = stocked.site.append_text(&store, last, "still here").await;
     let sql = "DELETE FROM logs WHERE session = ?";
@@ -182,7 +182,7 @@ async fn rebuild_reports_events_lost_from_the_end() {
         let stocked = Stocked::new().await;
         stocked.site.raw().execute_batch(sql).unwrap();
         let store = stocked.site.open().await;
-        let rebuilt = store.rebuild().await.unwrap();
+        let rebuilt = store.maintenance().rebuild().await.unwrap();
         let named = rebuilt.damaged.iter().any(|it| it.object.contains(&stocked.last.id.to_string()));
         assert!(named, "{sql}: {rebuilt:?}");
         let record = SessionStore::load(&store, stocked.last.id).await.unwrap();
@@ -197,7 +197,7 @@ async fn a_purged_session_does_not_come_back() {
     stocked.site.raw().execute_batch("DELETE FROM tombstones").unwrap();
     let store = stocked.site.open().await;
     assert!(!verified(&store).await.is_sound());
-    store.rebuild().await.unwrap();
+    store.maintenance().rebuild().await.unwrap();
     assert_eq!(SessionStore::load(&store, stocked.purged.id).await.unwrap(), stocked.purged);
     assert!(verified(&store).await.is_sound());
 }
@@ -207,15 +207,15 @@ async fn a_purged_session_does_not_come_back() {
 async fn purge_spares_forks_whose_row_is_missing() {
     let Stocked { site, first, .. } = Stocked::new().await;
     let store = site.open().await;
-    let fork = store.fork(&site.effects, first.id, None).await.unwrap();
+    let fork = store.sessions(&site.effects).fork(first.id, None).await.unwrap();
     let before: Vec<_> = store.events(fork.id, Seq::ZERO).try_collect().await.unwrap();
     site.raw().execute("DELETE FROM sessions WHERE id = ?", [fork.id.to_string()]).unwrap();
-    let manager = WorkspaceManager::new(Storage::from(store.clone()), site.effects.clone());
+    let manager = WorkspaceManager::new(Storage::from(store.clone()).with_effects(site.effects.clone()));
     manager.delete_session(first.id).await.unwrap();
     let refused = manager.purge(first.id).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Corrupt, "{refused}");
     assert!(refused.to_string().contains("rebuild"), "{refused}");
-    store.rebuild().await.unwrap();
+    store.maintenance().rebuild().await.unwrap();
     manager.purge(first.id).await.unwrap();
     let after: Vec<_> = store.events(fork.id, Seq::ZERO).try_collect().await.unwrap();
     assert_eq!(after, before);
@@ -229,11 +229,12 @@ async fn nothing_is_appended_after_a_lost_end() {
     let end = i64::try_from(last.head.get()).unwrap();
     assert_eq!(site.raw().execute(deleted, (end, last.id.to_string())).unwrap(), 1);
     let store = site.open().await;
-    let more = store.append(&site.effects, last.id, last.head, vec![NewEvent::user_message("more")]).await;
+    let more =
+        store.sessions(&site.effects).append(last.id, last.head, vec![NewEvent::user_message("more")]).await;
     let refused = more.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Corrupt, "{refused}");
     assert!(refused.to_string().contains(&last.id.to_string()), "{refused}");
-    let refused = store.fork(&site.effects, last.id, None).await.unwrap_err();
+    let refused = store.sessions(&site.effects).fork(last.id, None).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Corrupt, "{refused}");
     let events: i64 =
         site.raw().query_row("SELECT count(*) FROM events WHERE seq >= ?", [end], |row| row.get(0)).unwrap();
@@ -248,7 +249,7 @@ async fn gc_keeps_the_workspace_of_a_session_without_a_row() {
         let Stocked { site, first, .. } = Stocked::new().await;
         let store = site.open().await;
         let pinned = vec![NewEvent::updated(Patch::new().pin("for the audit"))];
-        store.append(&site.effects, first.id, first.head, pinned).await.unwrap();
+        store.sessions(&site.effects).append(first.id, first.head, pinned).await.unwrap();
         let conn = site.raw();
         let deleted = conn.execute("DELETE FROM sessions WHERE id = ?", [first.id.to_string()]).unwrap();
         assert_eq!(deleted, 1);
@@ -257,7 +258,7 @@ async fn gc_keeps_the_workspace_of_a_session_without_a_row() {
             assert!(conn.execute(sql, []).unwrap() > 0);
         }
         let later = Effects::seeded(8, site.effects.now().plus_micros(1000 * 24 * 3600 * 1_000_000));
-        let manager = WorkspaceManager::new(Storage::from(store.clone()), later);
+        let manager = WorkspaceManager::new(Storage::from(store.clone()).with_effects(later));
         let report = manager.gc(GcPolicy::days(1)).await.unwrap();
         assert_eq!(report.collected, [], "damaged: {is_damaged}");
         let kept: Vec<_> = report.retained.iter().map(|kept| kept.id).collect();
@@ -299,24 +300,24 @@ async fn edited_column_is_reported_and_rebuilt() {
     let others = no_text.into_iter().chain(labels).map(|(name, sql)| (name, sql.to_owned()));
     // A rebuild leaves no session recent.
     let rebuilt = Stocked::new().await;
-    rebuilt.site.open().await.rebuild().await.unwrap();
+    rebuilt.site.open().await.rebuild_all().await.unwrap();
     let before = (rebuilt.rows("sessions"), rebuilt.rows("labels"));
     let changes = of_sessions.into_iter().chain(others);
     for ((name, sql), is_recent) in changes.flat_map(|change| [(change.clone(), true), (change, false)]) {
         let stocked = Stocked::new().await;
         if !is_recent {
-            stocked.site.open().await.rebuild().await.unwrap();
+            stocked.site.open().await.rebuild_all().await.unwrap();
         }
         assert!(stocked.site.raw().execute(&sql, []).unwrap() > 0);
         let store = stocked.site.open().await;
-        let found = store.check().await.unwrap();
+        let found = store.maintenance().check().await.unwrap();
         for session in [&stocked.first, &stocked.last] {
             let id = session.id.to_string();
             let is_named = found.iter().any(|it| it.reason.contains(&id) && it.reason.contains(name));
             assert!(is_named, "{name}: {found:?}");
         }
-        store.rebuild().await.unwrap();
+        store.maintenance().rebuild().await.unwrap();
         assert_eq!((stocked.rows("sessions"), stocked.rows("labels")), before, "{name}");
-        assert_eq!(store.check().await.unwrap(), [], "{name}");
+        assert_eq!(store.maintenance().check().await.unwrap(), [], "{name}");
     }
 }

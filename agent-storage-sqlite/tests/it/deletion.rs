@@ -92,10 +92,10 @@ async fn mix(site: &Site, store: &SqliteStore) {
             let labels = Patch::new().with_label("word", word.repeat(1 + n % 40));
             let new =
                 NewSession::new(site.effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&labels);
-            let id = SessionStoreExt::create(store, &site.effects, new).await.unwrap().id;
+            let id = store.sessions(&site.effects).create(new).await.unwrap().id;
             for m in 0..10 {
                 let events = vec![NewEvent::user_message(word.repeat((n * 7 + m * 13) % 200))];
-                store.append(&site.effects, id, Seq::ZERO, events).await.unwrap();
+                store.sessions(&site.effects).append(id, Seq::ZERO, events).await.unwrap();
             }
         }
     }
@@ -139,7 +139,7 @@ async fn copies_of_moved_rows_are_left_until_the_rewrite() {
     let site = Site::new();
     let store = site.open().await;
     mix(&site, &store).await;
-    assert!(store.pending().await.unwrap().is_empty());
+    assert!(store.maintenance().pending().await.unwrap().is_empty());
     let done = store.delete_tenant(&tenant("sesame")).await.unwrap();
     assert!(done.rewrite_pending);
     assert!(!holds_in_use(&site, "sesame"));
@@ -147,12 +147,12 @@ async fn copies_of_moved_rows_are_left_until_the_rewrite() {
     assert!(!String::from_utf8_lossy(&log).contains("sesame"));
     assert!(holds(&site, "sesame"), "else this shows nothing");
 
-    let pending = store.pending().await.unwrap();
+    let pending = store.maintenance().pending().await.unwrap();
     assert!(pending[0].to_string().contains("agent.db: rewrite the file"), "{pending:?}");
-    assert_eq!(store.maintain().await.unwrap(), pending);
+    assert_eq!(store.maintenance().maintain().await.unwrap(), pending);
     assert!(!holds(&site, "sesame"));
     assert!(holds(&site, "barley"));
-    assert!(store.pending().await.unwrap().is_empty());
+    assert!(store.maintenance().pending().await.unwrap().is_empty());
     assert!(!store.delete_tenant(&tenant("sesame")).await.unwrap().rewrite_pending);
     site.assert_is_whole();
 }
@@ -166,21 +166,21 @@ async fn pending_rewrite_outlives_the_process() {
     mix(&site, &store).await;
     let other = site.open().await;
     store.delete_tenant(&tenant("sesame")).await.unwrap();
-    assert_eq!(other.pending().await.unwrap().len(), 1);
+    assert_eq!(other.maintenance().pending().await.unwrap().len(), 1);
     for store in [store, other] {
         store.close().await.unwrap();
     }
     let (store, other) = (site.open().await, site.open().await);
-    assert_eq!(store.pending().await.unwrap().len(), 1);
+    assert_eq!(store.maintenance().pending().await.unwrap().len(), 1);
     assert!(store.delete_tenant(&tenant("nobody")).await.unwrap().rewrite_pending, "of the earlier deletion");
-    assert_eq!(other.maintain().await.unwrap().len(), 1);
+    assert_eq!(other.maintenance().maintain().await.unwrap().len(), 1);
     assert!(!holds(&site, "sesame"));
-    assert!(store.maintain().await.unwrap().is_empty());
+    assert!(store.maintenance().maintain().await.unwrap().is_empty());
     // As another process leaves it that read the number before this deletion, and has rewritten the file before it.
     store.delete_tenant(&tenant("other")).await.unwrap();
     site.raw().execute_batch("UPDATE rewrites SET rewritten = max(rewritten, erased - 1)").unwrap();
-    assert_eq!(store.pending().await.unwrap().len(), 1);
-    assert_eq!(store.maintain().await.unwrap().len(), 1);
+    assert_eq!(store.maintenance().pending().await.unwrap().len(), 1);
+    assert_eq!(store.maintenance().maintain().await.unwrap().len(), 1);
     assert!(!holds(&site, "barley"));
 }
 
@@ -194,17 +194,17 @@ async fn rewrite_that_is_cut_off_is_still_pending() {
     let reader = site.raw();
     reader.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
     // The file is rewritten in the log, which cannot be emptied.
-    let error = store.maintain().await.unwrap_err();
+    let error = store.maintenance().maintain().await.unwrap_err();
     assert!(error.is_timeout() && error.to_string().contains("write-ahead log"), "{error}");
-    assert_eq!(store.pending().await.unwrap().len(), 1);
+    assert_eq!(store.maintenance().pending().await.unwrap().len(), 1);
     reader.execute_batch("COMMIT; BEGIN IMMEDIATE").unwrap();
-    let error = store.maintain().await.unwrap_err();
+    let error = store.maintenance().maintain().await.unwrap_err();
     assert!(error.is_timeout(), "{error}");
-    assert_eq!(store.pending().await.unwrap().len(), 1);
+    assert_eq!(store.maintenance().pending().await.unwrap().len(), 1);
     reader.execute_batch("COMMIT").unwrap();
-    assert_eq!(store.maintain().await.unwrap().len(), 1);
+    assert_eq!(store.maintenance().maintain().await.unwrap().len(), 1);
     assert!(!holds(&site, "sesame"));
-    assert!(store.pending().await.unwrap().is_empty());
+    assert!(store.maintenance().pending().await.unwrap().is_empty());
 }
 
 /// While somebody reads from the file as it was, its log holds what was deleted: that is said, and the next deletion
@@ -286,17 +286,17 @@ async fn a_deletion_that_was_cut_off_is_seen_by_nobody() {
         assert_eq!((page.items.len(), page.total, page.damaged.len()), (0, Some(0), 0));
         assert_eq!(WorkspaceStore::list(&reader, WorkspaceQuery::new()).await.unwrap().items.len(), 0);
         let new = NewSession::new(site.effects.new_session_id(), id);
-        let error = SessionStoreExt::create(&reader, &site.effects, new).await.unwrap_err();
+        let error = reader.sessions(&site.effects).create(new).await.unwrap_err();
         let outcome = (error.kind(), error.write_outcome());
         assert_eq!(outcome, (&ErrorKind::Unavailable, WriteOutcome::NotApplied), "{error}");
         assert!(error.to_string().contains("tenant acme is being deleted"), "{error}");
     }
     assert!(Backend::tenants(&store, None).await.unwrap().items.is_empty());
     site.session(&store).await;
-    assert!(store.rebuild().await.unwrap().damaged.is_empty());
-    assert_eq!(store.check().await.unwrap(), []);
+    assert!(store.maintenance().rebuild().await.unwrap().damaged.is_empty());
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
     let unfinished = async || {
-        let pending = store.pending().await.unwrap();
+        let pending = store.maintenance().pending().await.unwrap();
         pending
             .iter()
             .filter(|it| it.work.contains("the deletion of tenant acme has begun and not ended"))

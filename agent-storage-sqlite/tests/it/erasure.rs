@@ -9,7 +9,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{Patch, Workspace};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, Purged, ReadEvents, SessionQuery, SweepBlobs};
 use agent_core::{
@@ -20,15 +20,15 @@ use agent_storage_sqlite::SqliteStore;
 const SECRET: &str = "xyzzy-plugh-4711";
 
 /// A session with a lot of text, which is deleted.
-async fn deleted(store: &SqliteStore, effects: &Effects) -> Arc<Session> {
+async fn deleted(store: &SqliteStore, effects: &Effects) -> Arc<SessionRecord> {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT)
         .with_patch(&Patch::new().with_label("secret", SECRET));
-    let id = SessionStoreExt::create(store, effects, new).await.unwrap().id;
+    let id = store.sessions(effects).create(new).await.unwrap().id;
     for n in 1..60 {
         let events = vec![NewEvent::user_message(SECRET.repeat(n * 20))];
-        store.append(effects, id, Seq::ZERO, events).await.unwrap();
+        store.sessions(effects).append(id, Seq::ZERO, events).await.unwrap();
     }
-    store.trigger(effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session
+    store.sessions(effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session
 }
 
 /// Whether the file, or what lies beside it, holds the secret.
@@ -54,7 +54,7 @@ async fn rewrite_keeps_everything_else() {
     for n in 0..5 {
         let new = NewSession::new(effects.new_session_id(), id)
             .with_patch(&Patch::new().with_label("n", format!("{n}")));
-        let new = SessionStoreExt::create(&other, effects, new).await.unwrap();
+        let new = other.sessions(effects).create(new).await.unwrap();
         sessions.push(site.append_text(&store, &new, "hello").await);
     }
     let gone = deleted(&store, effects).await;
@@ -85,7 +85,7 @@ async fn rewrite_keeps_everything_else() {
     other.close().await.unwrap();
     let store = site.open().await;
     assert_eq!(SessionStore::load(&store, gone.id).await.unwrap(), gone.tombstone().into());
-    assert!(store.check().await.unwrap().is_empty());
+    assert!(store.maintenance().check().await.unwrap().is_empty());
     assert!(!holds_secret(&store));
 }
 
@@ -108,8 +108,12 @@ async fn rewrite_leaves_no_byte_of_a_blob() {
         SELECT tenant, session, 'unfinished', name, bytes, at, crc FROM blobs ORDER BY blob DESC LIMIT 1; \
         INSERT INTO blob_chunks SELECT (SELECT max(blob) FROM blobs), n, crc, data FROM blob_chunks ORDER BY blob DESC LIMIT 1";
     site.raw().execute_batch(unfinished).unwrap();
-    let gone =
-        store.trigger(&site.effects, now.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
+    let gone = store
+        .sessions(&site.effects)
+        .trigger(now.id, Trigger::Delete(Reason::UserDeleted))
+        .await
+        .unwrap()
+        .session;
     assert!(holds_secret(&store), "else this shows nothing");
     store.purge(Purge::new(gone.id, gone.head).with_rewrite()).await.unwrap();
     assert!(!holds_secret(&store));
@@ -117,7 +121,7 @@ async fn rewrite_leaves_no_byte_of_a_blob() {
     let size = fs::metadata(store.path()).unwrap().len();
     assert!(size < 500_000, "of the two megabytes nothing is left: {size}");
     assert_eq!(read_blob(&store, other.id, kept.name).await.unwrap(), content(1, 300_000));
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
 }
 
 /// While somebody reads from the file as it was, its log holds what was purged: that is said, and done by the next
@@ -158,22 +162,22 @@ async fn every_erasure_leaves_a_rewrite_pending() {
     let site = Site::new();
     let store = site.open().await;
     let effects = &site.effects;
-    assert!(store.pending().await.unwrap().is_empty());
+    assert!(store.maintenance().pending().await.unwrap().is_empty());
     let gone = deleted(&store, effects).await;
-    assert!(store.pending().await.unwrap().is_empty(), "what is deleted is not yet purged");
+    assert!(store.maintenance().pending().await.unwrap().is_empty(), "what is deleted is not yet purged");
     let purge = Purge::new(gone.id, gone.head);
     let pending = Purged::new(gone.head.get()).with_rewrite_pending(true);
     assert_eq!(store.purge(purge.clone()).await.unwrap(), pending);
     assert_eq!(store.purge(purge.clone()).await.unwrap(), Purged::new(0).with_rewrite_pending(true));
-    assert_eq!(store.maintain().await.unwrap().len(), 1);
+    assert_eq!(store.maintenance().maintain().await.unwrap().len(), 1);
     assert!(!holds_secret(&store));
     assert_eq!(store.purge(purge).await.unwrap(), Purged::new(0));
 
     let session = site.session(&store).await;
     put(&store, session.id, SECRET.into()).await;
-    assert!(store.pending().await.unwrap().is_empty());
-    store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
-    assert_eq!(store.maintain().await.unwrap().len(), 1);
+    assert!(store.maintenance().pending().await.unwrap().is_empty());
+    store.blobs().sweep(SweepBlobs::of(session.id)).await.unwrap();
+    assert_eq!(store.maintenance().maintain().await.unwrap().len(), 1);
     assert!(!holds_secret(&store));
 
     let id = effects.new_workspace_id();
@@ -181,7 +185,7 @@ async fn every_erasure_leaves_a_rewrite_pending() {
     store.put(place, Precondition::MustNotExist).await.unwrap();
     for is_first in [true, false] {
         WorkspaceStore::delete(&store, id).await.unwrap();
-        assert_eq!(store.maintain().await.unwrap().len(), usize::from(is_first));
+        assert_eq!(store.maintenance().maintain().await.unwrap().len(), usize::from(is_first));
         assert!(!holds_secret(&store));
     }
 }

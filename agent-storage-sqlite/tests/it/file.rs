@@ -255,7 +255,7 @@ async fn derived_rows_are_rebuilt_from_the_log() {
     }
     site.raw().execute_batch("DELETE FROM labels").unwrap();
     assert_eq!(store.list(query()).await.unwrap().items.len(), 0);
-    assert_eq!(store.rebuild().await.unwrap().sessions, 1);
+    assert_eq!(store.maintenance().rebuild().await.unwrap().sessions, 1);
     assert_eq!(store.list(query()).await.unwrap(), list);
 }
 
@@ -273,7 +273,7 @@ async fn backup_during_writes_is_consistent() {
         let mut seen = *reported.borrow();
         while !reported.is_closed() {
             let turn = vec![NewEvent::user_message("question"), NewEvent::agent_message("x".repeat(2000))];
-            seen = writing.append(&effects, id, seen, turn).await.unwrap().last;
+            seen = writing.sessions(&effects).append(id, seen, turn).await.unwrap().last;
             let _ = reported.send(seen);
         }
     });
@@ -358,7 +358,7 @@ async fn purge_leaves_no_text_of_the_record() {
     store.purge(Purge::new(session.id, deleted.head)).await.unwrap();
     assert_eq!(found(), 0);
     assert_eq!(store.load(session.id).await.unwrap(), deleted.tombstone().into());
-    store.rebuild().await.unwrap();
+    store.maintenance().rebuild().await.unwrap();
     assert_eq!((found(), store.load(session.id).await.unwrap()), (0, deleted.tombstone().into()));
     for query in [
         SessionQuery::new().with_creator(creator),
@@ -407,7 +407,7 @@ async fn due_sessions_are_found_in_order() {
     assert_eq!(due(1).await, [waits.id]);
     assert_eq!(due(25).await, [waits.id, timers[1], timers[2], fails.id]);
     assert_eq!(due(60).await, [waits.id, timers[1], timers[2], fails.id, timers[0]]);
-    assert_eq!(store.rebuild().await.unwrap().sessions, 6);
+    assert_eq!(store.maintenance().rebuild().await.unwrap().sessions, 6);
     assert_eq!(due(60).await.len(), 5, "the index is made anew from the logs");
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::support::{Site, Worker, content, put, read_blob};
 use agent_core::clock::Effects;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{BlobInfo, PutBlob, SweepBlobs};
 use agent_core::{Error, ErrorKind, SessionStore, Timestamp, WriteOutcome};
 use agent_storage_sqlite::{SqliteConfig, SqliteStore};
@@ -63,7 +63,7 @@ impl Disk {
         assert!(log <= LOG_MIB << 20, "the log has {log} bytes");
     }
 
-    async fn append_much(&self, store: &SqliteStore, session: &mut Arc<Session>) {
+    async fn append_much(&self, store: &SqliteStore, session: &mut Arc<SessionRecord>) {
         for _ in 0..100 {
             *session = self.site.append_text(store, session, "x".repeat(4000)).await;
         }
@@ -82,7 +82,7 @@ impl Disk {
     }
 
     /// Puts a blob of 12 MiB. Another program fills the disk before the chunk `at`.
-    async fn put_while_it_fills(&self, store: &SqliteStore, session: &Session, at: usize) -> Error {
+    async fn put_while_it_fills(&self, store: &SqliteStore, session: &SessionRecord, at: usize) -> Error {
         let bytes = content(7, 12 * MIB);
         let blob = BlobInfo::of(&bytes);
         let path = self.path.clone();
@@ -93,7 +93,7 @@ impl Disk {
             }
             Ok(piece)
         });
-        store.put_blob(PutBlob::new(session.id, blob, pieces.boxed())).await.unwrap_err()
+        store.blobs().put(PutBlob::new(session.id, blob, pieces.boxed())).await.unwrap_err()
     }
 }
 
@@ -122,7 +122,7 @@ async fn fill_with_blobs(disk: &Disk) {
     let (mut session, named) = disk.site.show(&store, &session, content(1, MIB)).await;
     let mut whole = 0;
     let error = loop {
-        match store.put_blob(PutBlob::of_bytes(session.id, content(10 + whole, 3 * MIB))).await {
+        match store.blobs().put(PutBlob::of_bytes(session.id, content(10 + whole, 3 * MIB))).await {
             Ok(()) => whole += 1,
             Err(error) => break error,
         }
@@ -133,17 +133,17 @@ async fn fill_with_blobs(disk: &Disk) {
     let mib = 1 + 3 * usize::try_from(whole).unwrap();
     disk.assert_has_blobs_of(mib);
     // One that never fits, and several at once.
-    let large = store.put_blob(PutBlob::of_bytes(session.id, content(2, DISK_MIB as usize * MIB))).await;
+    let large = store.blobs().put(PutBlob::of_bytes(session.id, content(2, DISK_MIB as usize * MIB))).await;
     assert_full(&large.unwrap_err());
     disk.assert_has_blobs_of(mib);
-    let puts = (0..8).map(|n| store.put_blob(PutBlob::of_bytes(session.id, content(90 + n, 6 * MIB))));
+    let puts = (0..8).map(|n| store.blobs().put(PutBlob::of_bytes(session.id, content(90 + n, 6 * MIB))));
     for put in futures::future::join_all(puts).await {
         assert_full(&put.unwrap_err());
     }
     disk.assert_has_blobs_of(mib);
 
     disk.append_much(&store, &mut session).await;
-    let swept = store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
+    let swept = store.blobs().sweep(SweepBlobs::of(session.id)).await.unwrap();
     assert_eq!((swept.blobs, swept.unfinished), (whole, 0));
     disk.assert_has_blobs_of(1);
     let smaller = put(&store, session.id, content(3, 6 * MIB)).await;
@@ -156,7 +156,7 @@ async fn fill_with_blobs(disk: &Disk) {
     assert_eq!(read_blob(&store, session.id, named.name).await.unwrap(), content(1, MIB));
     disk.append_much(&store, &mut session).await;
     disk.assert_has_blobs_of(1);
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
 }
 
 async fn filled_by_others(disk: &Disk) {
@@ -167,16 +167,16 @@ async fn filled_by_others(disk: &Disk) {
     assert_eq!(disk.chunks(), 16, "they cannot be deleted: the disk is full");
     assert_full(&store.commit(disk.site.text_commit(&session, "no".repeat(MIB))).await.unwrap_err());
     disk.make_room();
-    let swept = store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
+    let swept = store.blobs().sweep(SweepBlobs::of(session.id)).await.unwrap();
     assert_eq!(swept.unfinished, 0, "a put that has failed is not waited for");
     disk.assert_has_blobs_of(0);
 
     // The database has free pages now. Text goes on, and what is left of a put is deleted, though no byte is free.
     put(&store, session.id, content(4, 14 * MIB)).await;
-    store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
+    store.blobs().sweep(SweepBlobs::of(session.id)).await.unwrap();
     assert_full(&disk.put_while_it_fills(&store, &session, 40).await);
     disk.append_much(&store, &mut session).await;
-    store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
+    store.blobs().sweep(SweepBlobs::of(session.id)).await.unwrap();
     disk.assert_has_blobs_of(0);
     disk.make_room();
     store.close().await.unwrap();
@@ -194,7 +194,7 @@ async fn left_to_others(disk: &Disk) {
     for (minutes, swept) in [(59, (0, 16 * CHUNK as u64)), (61, (1, 0))] {
         let now = Timestamp::from_micros(now + minutes * 60_000_000);
         let store = SqliteConfig::new(&disk.path).with_effects(Effects::seeded(9, now)).open().await.unwrap();
-        let found = store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
+        let found = store.blobs().sweep(SweepBlobs::of(session.id)).await.unwrap();
         assert_eq!((found.blobs, found.unfinished), swept, "after {minutes} minutes");
         store.close().await.unwrap();
     }
@@ -214,10 +214,10 @@ async fn worker() {
             _ => {
                 let id = order.strip_prefix("sweep ").unwrap().parse().unwrap();
                 let store = disk.open().await;
-                assert_eq!(store.sweep_blobs(SweepBlobs::of(id)).await.unwrap().blobs, 1);
+                assert_eq!(store.blobs().sweep(SweepBlobs::of(id)).await.unwrap().blobs, 1);
                 disk.assert_has_blobs_of(1);
                 put(&store, id, content(5, 3 * MIB)).await;
-                store.sweep_blobs(SweepBlobs::of(id)).await.unwrap();
+                store.blobs().sweep(SweepBlobs::of(id)).await.unwrap();
                 store.close().await.unwrap();
             }
         }

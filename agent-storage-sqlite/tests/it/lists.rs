@@ -6,7 +6,7 @@ use crate::support::Site;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::Patch;
-use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::session::{NewSession, SessionRecord, SessionSummary};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::SessionQuery;
 use agent_core::{MemoryStore, SessionId, SessionStore, Timestamp, WorkspaceId};
@@ -36,7 +36,7 @@ async fn lists_are_exact_whatever_is_recent() {
     let (store, model, effects) = (site.open().await, MemoryStore::new(), &site.effects);
     let other = site.open().await;
     let workspaces = [WorkspaceId::DEFAULT, effects.new_workspace_id(), effects.new_workspace_id()];
-    let mut sessions: Vec<Arc<Session>> = Vec::new();
+    let mut sessions: Vec<Arc<SessionRecord>> = Vec::new();
     let random = |below: u64| effects.random_u64() % below;
     for round in 0..3 {
         for step in 0..200 {
@@ -93,9 +93,9 @@ async fn lists_are_exact_whatever_is_recent() {
         check(&store, &model, &workspaces, &sessions).await;
         let recent = site.count("SELECT count(*) FROM sessions WHERE is_recent = 1");
         assert!((49..=64).contains(&recent), "{recent} sessions are recent");
-        assert_eq!(store.check().await.unwrap(), []);
+        assert_eq!(store.maintenance().check().await.unwrap(), []);
         if round == 1 {
-            store.rebuild().await.unwrap();
+            store.maintenance().rebuild().await.unwrap();
             assert_eq!(site.count("SELECT count(*) FROM sessions WHERE is_recent = 1"), 0);
             check(&store, &model, &workspaces, &sessions).await;
         }
@@ -107,7 +107,7 @@ async fn check(
     store: &dyn SessionStore,
     model: &MemoryStore,
     workspaces: &[WorkspaceId],
-    sessions: &[Arc<Session>],
+    sessions: &[Arc<SessionRecord>],
 ) {
     let all = SessionQuery::new;
     let parent: SessionId =

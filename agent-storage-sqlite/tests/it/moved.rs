@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::support::Site;
 use agent_core::commit::Precondition;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{Purge, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{Backend, BindingStore, Error, ErrorKind, SessionStore, WorkspaceStore, WriteOutcome};
 use agent_storage_sqlite::SqliteStore;
@@ -93,7 +93,7 @@ struct Opened {
     site: Site,
     path: PathBuf,
     store: SqliteStore,
-    session: Arc<Session>,
+    session: Arc<SessionRecord>,
 }
 
 /// Opens a store for each case, with a backup beside it, waits, reads, and waits again.
@@ -142,7 +142,7 @@ async fn moved_file_refuses_writes() {
                 refused(
                     store.commit(site.text_commit(&session, "into nowhere")).await.expect_err("a commit"),
                 );
-                refused(store.heartbeat(session.id, session.epoch).await.expect_err("a heartbeat"));
+                refused(store.leases().heartbeat(session.id, session.epoch).await.expect_err("a heartbeat"));
                 refused(store.purge(Purge::new(session.id, session.head)).await.expect_err("a purge"));
                 let bound =
                     store.bind(&device, site.effects.new_workspace_id(), Precondition::MustNotExist).await;
@@ -184,8 +184,8 @@ async fn moved_file_refuses_reads() {
                     WorkspaceStore::list(store, WorkspaceQuery::new()).await.expect_err("workspaces"),
                     store.resolve(&device).await.expect_err("a binding"),
                     Backend::tenants(store, None).await.expect_err("tenants"),
-                    store.lease_status(session.id, session.epoch).await.expect_err("signs of life"),
-                    store.check().await.expect_err("a check"),
+                    store.leases().status(session.id, session.epoch).await.expect_err("signs of life"),
+                    store.maintenance().check().await.expect_err("a check"),
                     store.backup(site.folder.path().join("late.db")).await.expect_err("a backup"),
                 ];
                 for error in errors {

@@ -8,7 +8,7 @@ use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::{Decision, Event, EventPayload, NewEvent, ToolConfirmation, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{ActionId, ActionKind, CallId, Patch, PendingAction, Timer, Workspace};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{Binding, BindingQuery, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{DeviceId, MemoryStore, Result, Storage};
@@ -25,7 +25,7 @@ struct Script {
 /// What there is to see from outside.
 #[derive(Debug, PartialEq)]
 struct Seen {
-    sessions: Vec<(Arc<Session>, Vec<Event>)>,
+    sessions: Vec<(Arc<SessionRecord>, Vec<Event>)>,
     list: String,
     workspaces: Vec<Workspace>,
     bindings: Vec<Binding>,
@@ -101,7 +101,7 @@ fn c_at() -> agent_core::Timestamp {
     agent_core::Timestamp::from_micros(1_771_151_400_000_000)
 }
 
-async fn send(storage: &Storage, script: &mut Script, commit: Commit) -> Arc<Session> {
+async fn send(storage: &Storage, script: &mut Script, commit: Commit) -> Arc<SessionRecord> {
     script.commits.push(commit.clone());
     storage.sessions.commit(commit).await.unwrap().session
 }
@@ -167,7 +167,7 @@ async fn a_mixed_store_behaves_like_one() {
     let files: Storage = FsStore::open(folder.path()).await.unwrap().into();
     let memory: Storage = MemoryStore::new().into();
     let sqlite: Storage = site.open().await.into();
-    let mixed = Storage::new(files.workspaces, sqlite.sessions.clone(), memory.bindings);
+    let mixed = Storage::new(files.workspaces, sqlite.sessions.store().clone(), memory.bindings);
     let script = write(&mixed, &site.effects).await;
     let other = Site::new();
     let single: Storage = other.open().await.into();

@@ -54,8 +54,8 @@ async fn read_only_file_allows_reads_and_denies_writes() {
     for refused in [
         store.commit(site.text_commit(&session, "no")).await.map(drop).unwrap_err(),
         store.bind(&device, WorkspaceId::DEFAULT, Precondition::MustNotExist).await.map(drop).unwrap_err(),
-        store.rebuild().await.map(drop).unwrap_err(),
-        store.fork(&site.effects, session.id, None).await.map(drop).unwrap_err(),
+        store.maintenance().rebuild().await.map(drop).unwrap_err(),
+        store.sessions(&site.effects).fork(session.id, None).await.map(drop).unwrap_err(),
     ] {
         assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
         assert_eq!(refused.write_outcome(), WriteOutcome::NotApplied);
@@ -149,7 +149,8 @@ async fn reader() {
         let page = store.read(id, ReadEvents::first(10)).await?;
         let session = SessionStore::load(&store, id).await?;
         let messages = vec![NewEvent::user_message("no")];
-        let refused = store.append(&Effects::default(), id, session.head, messages).await.unwrap_err();
+        let refused =
+            store.sessions(&Effects::default()).append(id, session.head, messages).await.unwrap_err();
         Ok::<_, agent_core::Error>(format!("{} events, {}", page.events.len(), refused.kind().name()))
     };
     println!("{MARK}{}", seen.await.unwrap_or_else(|error| format!("{error}")));

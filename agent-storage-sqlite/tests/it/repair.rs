@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::support::Site;
 use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{ReadEvents, SessionQuery};
 use agent_core::{ErrorKind, SessionStore, SessionStoreExt, Storage};
@@ -13,11 +13,11 @@ use agent_runtime::WorkspaceManager;
 use agent_storage_sqlite::SqliteStore;
 
 fn manager(site: &Site, store: &SqliteStore) -> WorkspaceManager {
-    WorkspaceManager::new(Storage::from(store.clone()), site.effects.clone())
+    WorkspaceManager::new(Storage::from(store.clone()).with_effects(site.effects.clone()))
 }
 
 /// A session of three messages, of which the second, and the record, are damaged behind the store's back.
-async fn damaged(site: &Site, store: &SqliteStore) -> Arc<Session> {
+async fn damaged(site: &Site, store: &SqliteStore) -> Arc<SessionRecord> {
     let mut now = site.session(store).await;
     for text in ["first", "second", "third"] {
         now = site.append_text(store, &now, text).await;
@@ -47,7 +47,7 @@ async fn every_handle_sees_the_deletion() {
     assert_eq!(bytes as u64, now.head.get(), "the damaged bytes are kept");
 
     // A rebuild goes by the tombstone.
-    assert_eq!(store.rebuild().await.unwrap().damaged, []);
+    assert_eq!(store.maintenance().rebuild().await.unwrap().damaged, []);
     assert_eq!(SessionStore::load(&old, now.id).await.unwrap(), deleted);
     assert_eq!(manager.purge(now.id).await.unwrap().events, now.head.get());
     assert_eq!(store.read(now.id, ReadEvents::first(9)).await.unwrap().events, []);
@@ -62,9 +62,10 @@ async fn delete_damaged_refuses_readable_sessions() {
     let store = site.open().await;
     let now = site.session(&store).await;
     let at = site.effects.now();
-    let refused = store.delete_damaged(now.id, at, Reason::UserDeleted).await.unwrap_err();
+    let refused = store.maintenance().delete_damaged(now.id, at, Reason::UserDeleted).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::InvalidInput);
-    let nobody = store.delete_damaged(site.effects.new_session_id(), at, Reason::UserDeleted).await;
+    let nobody =
+        store.maintenance().delete_damaged(site.effects.new_session_id(), at, Reason::UserDeleted).await;
     assert_eq!(*nobody.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(SessionStore::load(&store, now.id).await.unwrap(), now);
 }
@@ -103,7 +104,7 @@ async fn fork_of_a_damaged_session_keeps_its_history() {
     let store = site.open().await;
     let first = site.session(&store).await;
     let first = site.append_text(&store, &first, "shared").await;
-    let fork = store.fork(&site.effects, first.id, None).await.unwrap();
+    let fork = store.sessions(&site.effects).fork(first.id, None).await.unwrap();
     let mut now = first.clone();
     for text in ["second", "third"] {
         now = site.append_text(&store, &now, text).await;
@@ -129,14 +130,14 @@ async fn rebuild_covers_one_tenant_or_all() {
     site.session(&bob).await;
     let now = damaged(&site, &bob).await;
     site.session(&store).await;
-    let own = SessionStore::rebuild(&store).await.unwrap();
+    let own = store.maintenance().rebuild().await.unwrap();
     assert_eq!((own.sessions, own.damaged.len()), (1, 0));
-    let of_bob = SessionStore::rebuild(&bob).await.unwrap();
+    let of_bob = bob.maintenance().rebuild().await.unwrap();
     assert_eq!(
         (of_bob.sessions, of_bob.damaged[0].object.as_str()),
         (1, format!("session {}", now.id).as_str())
     );
-    let all = store.rebuild().await.unwrap();
+    let all = store.rebuild_all().await.unwrap();
     assert_eq!(all.sessions, 2);
     assert_eq!(all.damaged[0].object, format!("tenant bob, session {}", now.id));
 }

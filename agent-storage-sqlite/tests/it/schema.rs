@@ -65,11 +65,11 @@ async fn file_of_a_newer_version_refuses_writes() {
         for _ in 0..2 {
             let errors = [
                 store.commit(site.text_commit(&session, "too late")).await.expect_err("a commit"),
-                store.heartbeat(session.id, session.epoch).await.expect_err("a heartbeat"),
+                store.leases().heartbeat(session.id, session.epoch).await.expect_err("a heartbeat"),
                 store.unbind(&device).await.expect_err("an unbinding"),
                 store.put(place.clone(), Precondition::MustNotExist).await.expect_err("a workspace"),
                 store.bind(&device, place.id, Precondition::MustNotExist).await.expect_err("a binding"),
-                store.rebuild().await.expect_err("a rebuild"),
+                store.maintenance().rebuild().await.expect_err("a rebuild"),
             ];
             for error in errors {
                 assert_eq!(*error.kind(), kind, "{change}: {error}");
@@ -194,7 +194,7 @@ async fn foreign_schema_objects_are_named_and_harmless() {
             assert_eq!(page.events.len() as u64, now.head.get(), "{sql}: acknowledged and not there");
             site.session(&store).await;
             assert!(store.resolve(&device).await.unwrap().is_some(), "{sql}: it did something");
-            let found = store.check().await.unwrap();
+            let found = store.maintenance().check().await.unwrap();
             let named = found.iter().any(|it| it.reason.contains(name));
             assert!(found.len() == 1 && named, "{sql}: {found:?}");
         }
@@ -205,7 +205,7 @@ async fn foreign_schema_objects_are_named_and_harmless() {
     site.raw()
         .execute_batch("CREATE TABLE theirs (a, b UNIQUE); CREATE INDEX mine ON sessions (title); ANALYZE")
         .unwrap();
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
 }
 
 /// A file whose `user_version` somebody has set to 0 is refused by name, with what to do, and without the library's SQL.

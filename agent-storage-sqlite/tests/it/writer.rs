@@ -261,12 +261,12 @@ async fn heartbeats_are_seen_by_another_handle() {
         .with_event(NewEvent::user_message("go"))
         .with_trigger(Trigger::BeginRun(begin));
     let epoch = here.commit(commit).await.unwrap().epoch.unwrap();
-    let before = there.lease_status(session.id, epoch).await.unwrap();
-    here.heartbeat(session.id, epoch).await.unwrap();
-    let after = there.lease_status(session.id, epoch).await.unwrap();
+    let before = there.leases().status(session.id, epoch).await.unwrap();
+    here.leases().heartbeat(session.id, epoch).await.unwrap();
+    let after = there.leases().status(session.id, epoch).await.unwrap();
     assert_ne!(before, after);
-    here.heartbeat(session.id, epoch.next()).await.unwrap();
-    assert_eq!(there.lease_status(session.id, epoch).await.unwrap(), after, "a heartbeat of no lease");
+    here.leases().heartbeat(session.id, epoch.next()).await.unwrap();
+    assert_eq!(there.leases().status(session.id, epoch).await.unwrap(), after, "a heartbeat of no lease");
 }
 
 /// What a writer remembers of a session counts only while nobody else has written to it: commits through
@@ -369,7 +369,7 @@ async fn callers_thread_reads_only_small_cached_data() {
     assert!(is_elsewhere(|| read(many.id, of_a_kind())).await, "the whole log may have to be read");
     assert!(is_elsewhere(|| list(SessionQuery::new().with_limit(65))).await, "too many sessions");
     assert!(is_elsewhere(|| list(SessionQuery::new().with_limit(50).with_total())).await, "all are counted");
-    assert!(is_elsewhere(|| store.heartbeat(many.id, many.epoch)).await, "a write");
+    assert!(is_elsewhere(|| store.leases().heartbeat(many.id, many.epoch)).await, "a write");
 }
 
 /// That somebody else writes at the same moment is waited for, and is nobody's error.

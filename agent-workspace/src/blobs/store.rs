@@ -26,8 +26,8 @@ pub fn with_blobs(storage: Storage) -> Storage {
     if storage.sessions.capabilities().blob_max_bytes == 0 {
         return storage;
     }
-    let sessions = Arc::new(WithBlobs { store: storage.sessions, stored: Mutex::default() });
-    Storage::new(storage.workspaces, sessions, storage.bindings)
+    let store = WithBlobs { store: storage.sessions.store().clone(), stored: Mutex::default() };
+    storage.with_session_store(Arc::new(store))
 }
 
 /// Session store, and the blobs that it was given last.
@@ -46,7 +46,7 @@ impl WithBlobs {
     async fn put(&self, session: SessionId, content: &Bytes) -> Result<()> {
         let put = PutBlob::of_bytes(session, content.clone());
         let name = put.blob.name;
-        self.store.put_blob(put).await?;
+        self.store.blobs().put(put).await?;
         let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
         if stored.len() == REMEMBERED {
             stored.pop_front();

@@ -9,14 +9,12 @@ use futures::TryStreamExt;
 use tracing::{instrument, warn};
 
 use crate::manager::{ATTEMPTS, WorkspaceManager};
-use crate::retention::Retained;
-use agent_core::commit::{Commit, Trigger};
+use crate::retention::{Retained, has_events};
+use agent_core::commit::Trigger;
 use agent_core::model::{Workspace, WorkspaceStatus};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{
-    HiddenSession, NeededBy, PAGE_MAX, Purge, ReadEvents, SessionQuery, needed_by_forks, pages,
-};
+use agent_core::store::{HiddenSession, NeededBy, PAGE_MAX, Purge, SessionQuery, needed_by_forks, pages};
 use agent_core::{Error, ErrorKind, Result, SessionId, SessionStoreExt, WorkspaceId, WorkspaceStoreExt};
 
 /// Field of a workspace's record that marks a deletion by gc, as opposed to a requested one.
@@ -35,7 +33,7 @@ pub struct Deletion {
     /// Sessions whose events were kept in part, because sessions outside the workspace need them.
     pub retained: Vec<Retained<SessionId>>,
     /// True if copies of removed data may be left in the store, until
-    /// [`SessionStore::maintain`](agent_core::SessionStore::maintain) rewrites it; see
+    /// [`Maintenance::maintain`](agent_core::store::Maintenance::maintain) rewrites it; see
     /// [`Purged::rewrite_pending`](agent_core::store::Purged::rewrite_pending).
     pub rewrite_pending: bool,
 }
@@ -45,7 +43,7 @@ pub struct Deletion {
 /// # Errors
 ///
 /// `InvalidInput` for a hidden session that is not deleted.
-pub fn refuse_hidden(session: &Session) -> Result<()> {
+pub fn refuse_hidden(session: &SessionRecord) -> Result<()> {
     match session.status.state {
         SessionState::Deleted => Ok(()),
         _ => HiddenSession::refuse(session, "cannot be deleted by itself"),
@@ -81,18 +79,18 @@ impl WorkspaceManager {
     /// `NotFound`; `InvalidInput` for a [hidden session](HiddenSession), which is deleted with its workspace;
     /// `Unsupported` if the session is damaged and its store cannot delete a damaged session.
     #[instrument(name = "delete_session", skip(self))]
-    pub async fn delete_session(&self, id: SessionId) -> Result<Arc<Session>> {
-        let sessions = &*self.storage.sessions;
+    pub async fn delete_session(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
+        let sessions = &self.storage.sessions;
         let reason = Reason::UserDeleted;
         match sessions.load(id).await {
             // A hidden session that cannot be read may be deleted.
             Err(error) if *error.kind() == ErrorKind::Corrupt => {}
             session => refuse_hidden(&*session?)?,
         }
-        match sessions.trigger(&self.effects, id, Trigger::Delete(reason)).await {
+        match sessions.trigger(id, Trigger::Delete(reason)).await {
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
                 warn!(session = %id, %error, "deleting a damaged session");
-                sessions.delete_damaged(id, self.effects.now(), reason).await
+                sessions.maintenance().delete_damaged(id, self.storage.effects().now(), reason).await
             }
             deleted => deleted.map(|done| done.session),
         }
@@ -193,7 +191,7 @@ impl WorkspaceManager {
         loop {
             let page = self.storage.sessions.list(living(id).with_limit(PAGE_MAX)).await?;
             for session in &page.items {
-                let commit = Commit::seal(&self.effects, session.id, session.head);
+                let commit = self.storage.sessions.seal(session.id, session.head);
                 self.storage.sessions.commit_with_retry(commit.with_trigger(Trigger::Delete(reason))).await?;
                 deleted += 1;
             }
@@ -234,11 +232,7 @@ impl WorkspaceManager {
                     }
                 }
                 // Usually no event is left, and no search for forks is needed.
-                let left = match sessions.read(session.id, ReadEvents::last(1)).await {
-                    Err(error) if *error.kind() == ErrorKind::Corrupt => true,
-                    page => !page?.events.is_empty(),
-                };
-                if left {
+                if has_events(sessions, session.id).await? {
                     let need = needed_by_forks(sessions, &session).await?;
                     done.retained.extend(need.by.map(|by| Retained::new(item.id, by.into())));
                 }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use tracing::instrument;
 
-use agent_core::commit::{Commit, Precondition, Trigger};
+use agent_core::commit::Trigger;
 use agent_core::model::Patch;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, Purged};
 use agent_core::{Error, ErrorKind, Result, SessionId, SessionStoreExt};
 
-use crate::manager::WorkspaceManager;
+use crate::contested::Attempts;
+use crate::manager::{ATTEMPTS, WorkspaceManager};
 use crate::retention::delete::refuse_hidden;
 use crate::retention::gc::{Collector, GcPolicy, GcReport};
 use crate::retention::sweep::{SweepPolicy, SweepReport, Sweeper};
@@ -45,7 +46,7 @@ impl WorkspaceManager {
     /// # use agent_core::{MemoryStore, Storage, Timestamp};
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
     /// # let storage = Storage::from(MemoryStore::new());
-    /// # let manager = WorkspaceManager::new(storage.clone(), Effects::default());
+    /// # let manager = WorkspaceManager::new(storage.clone());
     /// # let long_ago = WorkspaceManager::new(storage.clone(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
     /// use agent_runtime::retention::GcPolicy;
     ///
@@ -84,7 +85,7 @@ impl WorkspaceManager {
     /// # use agent_core::{MemoryStore, Storage, Timestamp};
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
     /// # let storage = Storage::from(MemoryStore::new());
-    /// # let manager = WorkspaceManager::new(storage.clone(), Effects::default());
+    /// # let manager = WorkspaceManager::new(storage.clone());
     /// # let long_ago = WorkspaceManager::new(storage.clone(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
     /// use agent_core::model::Patch;
     /// use agent_runtime::retention::{InactivityPolicy, SweepAction, SweepPolicy};
@@ -114,7 +115,7 @@ impl WorkspaceManager {
     /// Removes the bytes of a deleted session, except the events that living forks of it read.
     ///
     /// Returns the number of removed events. The record stays as a
-    /// [tombstone](agent_core::session::Session::tombstone) that contains no text of any author. The call can be dropped
+    /// [tombstone](agent_core::session::SessionRecord::tombstone) that contains no text of any author. The call can be dropped
     /// and repeated at any point; it then removes events that are no longer needed.
     ///
     /// ```
@@ -160,11 +161,10 @@ impl WorkspaceManager {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
     /// # use agent_core::{MemoryStore, Storage};
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
     /// # let storage = Storage::from(MemoryStore::new());
-    /// # let manager = WorkspaceManager::new(storage.clone(), Effects::default());
+    /// # let manager = WorkspaceManager::new(storage.clone());
     /// use agent_core::state::SessionState;
     /// use agent_runtime::retention::OldSessionAction;
     ///
@@ -182,7 +182,7 @@ impl WorkspaceManager {
     /// `NotFound`; `Deleted` if the session was deleted; `InvalidInput` for a hidden session; `Conflict` if the session
     /// keeps changing meanwhile.
     #[instrument(name = "reset", skip(self))]
-    pub async fn reset(&self, id: SessionId, former: OldSessionAction) -> Result<Arc<Session>> {
+    pub async fn reset(&self, id: SessionId, former: OldSessionAction) -> Result<Arc<SessionRecord>> {
         let old = self.storage.sessions.load(id).await?;
         if old.status.state == SessionState::Deleted {
             return Err(Error::new(
@@ -194,7 +194,7 @@ impl WorkspaceManager {
         let mut workspace = self.load(old.workspace).await?;
         let was_main = workspace.main_session == id;
         if was_main {
-            let next = self.effects.new_session_id();
+            let next = self.storage.effects().new_session_id();
             let replace = |workspace: &mut agent_core::model::Workspace| {
                 if workspace.main_session == id {
                     workspace.main_session = next;
@@ -211,11 +211,10 @@ impl WorkspaceManager {
 
     /// Archives or deletes the session that was replaced.
     async fn set_down(&self, id: SessionId, former: OldSessionAction) -> Result<()> {
-        let mut last = None;
-        for _ in 0..crate::manager::ATTEMPTS {
+        let mut attempts = Attempts::at_most(ATTEMPTS);
+        loop {
             let now = self.storage.sessions.load(id).await?;
-            let mut commit =
-                Commit::seal(&self.effects, id, now.head).with_precondition(Precondition::Matches(now.head));
+            let mut commit = self.storage.sessions.seal_unchanged(id, now.head);
             commit = match former {
                 OldSessionAction::Delete => commit.with_trigger(Trigger::Delete(Reason::UserDeleted)),
                 OldSessionAction::Archive => {
@@ -225,15 +224,9 @@ impl WorkspaceManager {
                     commit.with_trigger(Trigger::Archive)
                 }
             };
-            match self.storage.sessions.commit_with_retry(commit).await {
-                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => last = Some(error),
-                other => return other.map(drop),
+            if let Some(ended) = attempts.outcome(self.storage.sessions.commit_with_retry(commit).await) {
+                return ended.map(drop);
             }
         }
-        Err(last.unwrap_or_else(|| {
-            Error::invalid(format!(
-                "session {id} was not archived or deleted, because it keeps changing; try again"
-            ))
-        }))
     }
 }

@@ -8,10 +8,11 @@ use futures::future::BoxFuture;
 use tracing::instrument;
 
 use crate::manager::WorkspaceManager;
+use crate::retention::has_events;
 use crate::retention::lease::is_abandoned;
 use agent_core::model::Lease;
-use agent_core::session::Session;
-use agent_core::store::{NeededBy, Purge, ReadEvents, needed_by_forks};
+use agent_core::session::SessionRecord;
+use agent_core::store::{NeededBy, Purge, needed_by_forks};
 use agent_core::{Error, ErrorKind, Result, SessionId};
 
 /// Result of the erasure of a session.
@@ -26,7 +27,7 @@ pub struct Erasure {
     /// It was forked from the erased one, or from a deleted fork of it. Erase it, then erase the first session again.
     pub needed_by: Option<SessionId>,
     /// True if copies of erased bytes may be in unused parts of the store's files, until
-    /// [`maintain`](agent_core::SessionStore::maintain) rewrites them. No call of the store returns such a copy. False
+    /// [`maintain`](agent_core::store::Maintenance::maintain) rewrites them. No call of the store returns such a copy. False
     /// after an erasure [`now`](Erase::now), and on each store but SQLite.
     pub rewrite_pending: bool,
 }
@@ -101,10 +102,10 @@ impl WorkspaceManager {
     ///
     /// - in SQLite, copies of rows that it has moved earlier, in unused parts of the file, and in its write-ahead log
     ///   while other processes read it. The result says [`rewrite_pending`](Erasure::rewrite_pending) then, until
-    ///   [`maintain`](agent_core::SessionStore::maintain) rewrites the file. [`now`](Erase::now) does that before the call
+    ///   [`maintain`](agent_core::store::Maintenance::maintain) rewrites the file. [`now`](Erase::now) does that before the call
     ///   returns;
     /// - events that living forks read; the result names one of these forks;
-    /// - the [tombstone](agent_core::session::Session::tombstone): ids, state, origin, times and counts. The id of a
+    /// - the [tombstone](agent_core::session::SessionRecord::tombstone): ids, state, origin, times and counts. The id of a
     ///   [conversation by a key](agent_core::session::ConversationKey) is a hash of the key, so a reader who guesses the
     ///   key can tell that there was a conversation;
     /// - texts in other sessions: the task of a child, the report to a parent, a salvaged copy,
@@ -119,17 +120,16 @@ impl WorkspaceManager {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
     /// # use agent_core::event::NewEvent;
     /// # use agent_core::model::Patch;
     /// # use agent_core::store::ReadEvents;
-    /// # use agent_core::{MemoryStore, Seq, SessionStoreExt, Storage, WorkspaceId};
+    /// # use agent_core::{MemoryStore, Seq, Storage, WorkspaceId};
     /// # use agent_runtime::WorkspaceManager;
-    /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
-    /// let manager = WorkspaceManager::new(storage.clone(), effects.clone());
+    /// # let storage = Storage::from(MemoryStore::new());
+    /// let manager = WorkspaceManager::new(storage.clone());
     /// # manager.default_workspace().await?;
     /// let id = manager.new_session(WorkspaceId::DEFAULT, &Patch::new().with_label("user", "ann")).await?.id;
-    /// storage.sessions.append(&effects, id, Seq::ZERO, vec![NewEvent::user_message("my address")]).await?;
+    /// storage.sessions.append(id, Seq::ZERO, vec![NewEvent::user_message("my address")]).await?;
     ///
     /// let erased = manager.erase(id).now().await?;
     /// assert_eq!((erased.events, erased.needed_by, erased.rewrite_pending), (3, None, false));
@@ -179,11 +179,7 @@ impl WorkspaceManager {
         let purge = Purge::new(id, deleted.head);
         let purged = sessions.purge(if now { purge.with_rewrite() } else { purge }).await?;
         // Usually no event is left, and no search for forks is needed.
-        let left = match sessions.read(id, ReadEvents::last(1)).await {
-            Err(error) if *error.kind() == ErrorKind::Corrupt => true,
-            page => !page?.events.is_empty(),
-        };
-        let needed_by = match left {
+        let needed_by = match has_events(sessions, id).await? {
             true => match needed_by_forks(sessions, &deleted).await?.by {
                 Some(NeededBy::Fork(fork)) => Some(fork),
                 // The fork was deleted meanwhile, or the purge would have failed.
@@ -197,10 +193,10 @@ impl WorkspaceManager {
     /// Refuses a session whose lease is held by a living holder, unless the lease is the caller's own.
     async fn check_free(
         &self,
-        now: Arc<Session>,
+        now: Arc<SessionRecord>,
         is_own: impl Fn(&Lease) -> bool + Send + Sync,
     ) -> Result<()> {
-        let is_free = |now: &Session| now.lease.as_ref().is_none_or(&is_own);
+        let is_free = |now: &SessionRecord| now.lease.as_ref().is_none_or(&is_own);
         if is_free(&now) || is_abandoned(&*self.storage.sessions, &now).await? {
             return Ok(());
         }

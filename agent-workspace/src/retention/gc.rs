@@ -15,10 +15,11 @@ use crate::manager::WorkspaceManager;
 use crate::retention::delete::{COLLECTED, living};
 use crate::retention::lease::abandoned;
 use crate::retention::{RetainReason, Retained, before, newer, planned};
-use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
+use agent_core::commit::{LeaseRequest, Trigger};
 use agent_core::json::RawJson;
 use agent_core::model::{Workspace, WorkspaceStatus};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
+use agent_core::setters;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
     BindingQuery, Damaged, PAGE_MAX, Purge, SessionQuery, SweepBlobs, SweptBlobs, WorkspaceQuery, pages,
@@ -74,40 +75,30 @@ impl GcPolicy {
         Self::older_than(Duration::from_secs(days.saturating_mul(24 * 3600)))
     }
 
-    /// Sets the maximum time to watch a lease; default 30 seconds.
-    #[must_use]
-    pub const fn with_watch(mut self, watch: Duration) -> Self {
-        self.watch = watch;
-        self
-    }
+    setters! {
+        /// Sets the maximum time to watch a lease; default 30 seconds.
+        pub const fn with_watch(watch: Duration) => watch = watch;
 
-    /// Makes gc report what it would do, without changes.
-    #[must_use]
-    pub const fn with_dry_run(mut self) -> Self {
-        self.dry_run = true;
-        self
-    }
+        /// Makes gc report what it would do, without changes.
+        pub const fn with_dry_run() => dry_run = true;
 
-    /// Includes workspaces that were used recently in [`GcReport::retained`].
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
-    /// use agent_runtime::retention::{GcPolicy, RetainReason};
-    ///
-    /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
-    /// let report = manager.gc(GcPolicy::days(90).with_report_recent()).await?;
-    /// assert_eq!(report.retained[0].id, workspace.id);
-    /// assert!(matches!(report.retained[0].reason, RetainReason::Recent { .. }));
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub const fn with_report_recent(mut self) -> Self {
-        self.report_recent = true;
-        self
+        /// Includes workspaces that were used recently in [`GcReport::retained`].
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+        /// # use agent_core::MemoryStore;
+        /// # use agent_core::clock::Effects;
+        /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+        /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+        /// use agent_runtime::retention::{GcPolicy, RetainReason};
+        ///
+        /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
+        /// let report = manager.gc(GcPolicy::days(90).with_report_recent()).await?;
+        /// assert_eq!(report.retained[0].id, workspace.id);
+        /// assert!(matches!(report.retained[0].reason, RetainReason::Recent { .. }));
+        /// # Ok(()) }
+        /// ```
+        pub const fn with_report_recent() => report_recent = true;
     }
 }
 
@@ -133,7 +124,7 @@ pub struct GcReport {
     /// Removed blobs that no event named: of sessions, and of ids of which no session was created.
     pub blobs: SweptBlobs,
     /// True if copies of removed data may be left in the store, until
-    /// [`SessionStore::maintain`](agent_core::SessionStore::maintain) rewrites it; see
+    /// [`Maintenance::maintain`](agent_core::store::Maintenance::maintain) rewrites it; see
     /// [`Purged::rewrite_pending`](agent_core::store::Purged::rewrite_pending).
     pub rewrite_pending: bool,
 }
@@ -141,7 +132,7 @@ pub struct GcReport {
 /// Workspace that may be removed, as it was when that was found.
 struct Candidate {
     workspace: Workspace,
-    sessions: Vec<Arc<Session>>,
+    sessions: Vec<Arc<SessionRecord>>,
 }
 
 /// Result of judging a workspace.
@@ -157,7 +148,7 @@ pub(super) struct Collector<'a>(pub(super) &'a WorkspaceManager);
 impl Collector<'_> {
     pub(super) async fn run(&self, policy: GcPolicy) -> Result<GcReport> {
         let mut report = GcReport::default();
-        let cutoff = before(self.0.effects.now(), policy.older_than);
+        let cutoff = before(self.0.storage.effects().now(), policy.older_than);
         let lost = self.lost().await?;
         let mut old = Vec::new();
         let mut pages = pages(WorkspaceQuery::new().with_deleting().with_limit(PAGE_MAX), |query| {
@@ -182,7 +173,7 @@ impl Collector<'_> {
                 }
             }
         }
-        let leased = |session: &&Arc<Session>| session.lease.is_some();
+        let leased = |session: &&Arc<SessionRecord>| session.lease.is_some();
         let leased: Vec<_> = old.iter().flat_map(|c| &c.sessions).filter(leased).cloned().collect();
         let sessions = &*self.0.storage.sessions;
         let patience = policy.watch.max(sessions.capabilities().min_lease);
@@ -209,7 +200,7 @@ impl Collector<'_> {
             return Ok(());
         }
         let sweep =
-            |sweep: SweepBlobs| sessions.sweep_blobs(if dry_run { sweep.with_dry_run() } else { sweep });
+            |sweep: SweepBlobs| sessions.blobs().sweep(if dry_run { sweep.with_dry_run() } else { sweep });
         report.blobs += sweep(SweepBlobs::without_session()).await?;
         let mut pages =
             pages(SessionQuery::new().with_hidden().with_limit(PAGE_MAX), |query| sessions.list(query));
@@ -336,14 +327,9 @@ impl Collector<'_> {
 
     /// Deletes a session, if it has not changed.
     async fn delete_as_seen(&self, id: SessionId, head: Seq) -> Result<bool> {
-        let commit = Commit::seal(&self.0.effects, id, head).with_precondition(Precondition::Matches(head));
-        match self
-            .0
-            .storage
-            .sessions
-            .commit_with_retry(commit.with_trigger(Trigger::Delete(Reason::Collected)))
-            .await
-        {
+        let sessions = &self.0.storage.sessions;
+        let delete = sessions.seal_unchanged(id, head).with_trigger(Trigger::Delete(Reason::Collected));
+        match sessions.commit_with_retry(delete).await {
             Err(error) if is_race(&error) => Ok(false),
             other => other.map(|_| true),
         }
@@ -448,7 +434,8 @@ pub(super) fn is_race(error: &Error) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use agent_core::clock::Effects;
+
+    use agent_core::commit::Precondition;
     use agent_core::store::{Binding, Page};
     use agent_core::{BindingStore, DeviceId, MemoryStore, Storage};
     use async_trait::async_trait;
@@ -492,7 +479,7 @@ mod tests {
     async fn damaged_binding_is_reported_once() {
         let mut storage = Storage::from(MemoryStore::new());
         storage.bindings = Arc::new(DamagedBindings(storage.bindings));
-        let manager = WorkspaceManager::new(storage, Effects::default());
+        let manager = WorkspaceManager::new(storage);
         let report = manager.gc(GcPolicy::days(1)).await.unwrap();
         assert_eq!(report.damaged, [Damaged::new("device phone", "its checksum does not match")]);
     }

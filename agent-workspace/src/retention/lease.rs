@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{HolderState, LeaseWatch};
 use agent_core::{ErrorKind, Result, SessionId, SessionStore};
 
@@ -16,7 +16,7 @@ use agent_core::{ErrorKind, Result, SessionId, SessionStore};
 /// session has changed or its holder is gone.
 pub(super) async fn abandoned(
     store: &dyn SessionStore,
-    leased: &[Arc<Session>],
+    leased: &[Arc<SessionRecord>],
     patience: Duration,
 ) -> Result<HashSet<SessionId>> {
     let (mut gone, mut watched) = (HashSet::new(), Vec::new());
@@ -42,7 +42,7 @@ pub(super) async fn abandoned(
 /// Returns whether the holder of a session's lease is proven dead, or sends no heartbeat for one ttl.
 ///
 /// Returns `false` at the first heartbeat. A session without a lease counts as abandoned.
-pub(super) async fn is_abandoned(store: &dyn SessionStore, session: &Session) -> Result<bool> {
+pub(super) async fn is_abandoned(store: &dyn SessionStore, session: &SessionRecord) -> Result<bool> {
     let Some(mut watch) = LeaseWatch::begin(store, session).await? else { return Ok(true) };
     loop {
         sleep(watch.pause()).await;
@@ -80,11 +80,12 @@ mod tests {
     async fn an_ended_run_is_not_waited_for_and_a_silent_one_is_gone() {
         let (store, effects, ttl) = (MemoryStore::new(), Effects::default(), Duration::from_secs(30));
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
+        let session = store.sessions(&effects).create(new).await.unwrap();
         let input = vec![NewEvent::user_message("go")];
-        let session = store.append(&effects, session.id, session.head, input).await.unwrap().session;
+        let session = store.sessions(&effects).append(session.id, session.head, input).await.unwrap().session;
         let lease = LeaseRequest::new("laptop", effects.new_run_id()).with_ttl(ttl);
-        let session = store.trigger(&effects, session.id, Trigger::BeginRun(lease)).await.unwrap().session;
+        let session =
+            store.sessions(&effects).trigger(session.id, Trigger::BeginRun(lease)).await.unwrap().session;
 
         let begun = Instant::now();
         assert!(is_abandoned(&store, &session).await.unwrap());

@@ -26,9 +26,9 @@ pub use erase::{Erase, Erasure};
 pub use gc::{GcPolicy, GcReport};
 pub use sweep::{InactivityPolicy, SweepAction, SweepEntry, SweepPolicy, SweepReport};
 
-use agent_core::session::Session;
-use agent_core::store::NeededBy;
-use agent_core::{SessionId, Timestamp};
+use agent_core::session::SessionRecord;
+use agent_core::store::{NeededBy, ReadEvents};
+use agent_core::{ErrorKind, Result, SessionId, SessionStore, Timestamp};
 
 /// Object that a policy covers but that is kept, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,17 +146,25 @@ fn before(now: Timestamp, age: Duration) -> Timestamp {
 }
 
 /// Returns the latest time for which something is scheduled: a timer, or the end of the wait for an answer.
-fn planned(session: &Session) -> Option<Timestamp> {
+fn planned(session: &SessionRecord) -> Option<Timestamp> {
     let answer = session.action.as_ref().and_then(|action| action.expires_at);
     session.timers.iter().map(|timer| timer.at).max().max(answer)
 }
 
 /// Returns the protection of a session that holds data of a newer version of this library, which this one must not
 /// change.
-fn newer(session: &Session) -> Option<RetainReason> {
+fn newer(session: &SessionRecord) -> Option<RetainReason> {
     let what = session.unsupported.as_ref()?;
     let id = session.id;
     Some(RetainReason::Damaged(format!(
         "session {id} contains {what} of a newer version; update this program"
     )))
+}
+
+/// Returns whether a session's own log has events, readable or damaged.
+async fn has_events(sessions: &dyn SessionStore, id: SessionId) -> Result<bool> {
+    match sessions.read(id, ReadEvents::last(1)).await {
+        Err(error) if *error.kind() == ErrorKind::Corrupt => Ok(true),
+        page => Ok(!page?.events.is_empty()),
+    }
 }

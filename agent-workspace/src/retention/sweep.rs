@@ -10,8 +10,9 @@ use futures::TryStreamExt;
 use crate::manager::WorkspaceManager;
 use crate::retention::gc::is_race;
 use crate::retention::{RetainReason, Retained, before, newer, planned};
-use agent_core::commit::{Commit, Precondition, Trigger};
-use agent_core::session::{Session, SessionSummary};
+use agent_core::commit::Trigger;
+use agent_core::session::{SessionRecord, SessionSummary};
+use agent_core::setters;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
     Damaged, HiddenSession, PAGE_MAX, Purge, ReadEvents, SessionQuery, needed_by_forks, pages,
@@ -73,80 +74,54 @@ impl SweepPolicy {
         Self::default()
     }
 
-    /// Sets the treatment of a session without events for `after`; by default inactive sessions are not changed.
-    ///
-    /// A session with [a time of its own](agent_core::model::Patch::with_inactive_after) uses that time instead. Only
-    /// sessions at rest are inactive: a session that runs, or that has work waiting for a run, is not. Nor is a session
-    /// with a timer or a time limit in the future, or in the past by less than that time.
-    #[must_use]
-    pub fn with_inactive(mut self, after: Duration, then: InactivityPolicy) -> Self {
-        self.inactive = Some((after, then));
-        self
-    }
+    setters! {
+        /// Sets the treatment of a session without events for `after`; by default inactive sessions are not changed.
+        ///
+        /// A session with [a time of its own](agent_core::model::Patch::with_inactive_after) uses that time instead. Only
+        /// sessions at rest are inactive: a session that runs, or that has work waiting for a run, is not. Nor is a session
+        /// with a timer or a time limit in the future, or in the past by less than that time.
+        pub fn with_inactive(after: Duration, then: InactivityPolicy) => inactive = Some((after, then));
 
-    /// Deletes sessions that were terminated longer ago than `after`; by default never.
-    #[must_use]
-    pub fn with_delete_terminated(mut self, after: Duration) -> Self {
-        self.delete_terminated = Some(after);
-        self
-    }
+        /// Deletes sessions that were terminated longer ago than `after`; by default never.
+        pub fn with_delete_terminated(after: Duration) => delete_terminated = Some(after);
 
-    /// Deletes sessions that were archived longer ago than `after`; by default never.
-    #[must_use]
-    pub fn with_delete_archived(mut self, after: Duration) -> Self {
-        self.delete_archived = Some(after);
-        self
-    }
+        /// Deletes sessions that were archived longer ago than `after`; by default never.
+        pub fn with_delete_archived(after: Duration) => delete_archived = Some(after);
 
-    /// Purges sessions that were deleted longer ago than `after`, except events that living sessions need; by default
-    /// never.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::model::Patch;
-    /// # use agent_runtime::retention::{SweepAction, SweepPolicy};
-    /// # use std::time::Duration;
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::{MemoryStore, Storage, Timestamp};
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let manager = WorkspaceManager::new(storage.clone(), Effects::default());
-    /// # let long_ago = WorkspaceManager::new(storage.clone(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
-    /// // `long_ago` is a manager whose clock shows 1970.
-    /// let workspace = long_ago.create(NewWorkspace::new("Support")).await?.id;
-    /// let session = long_ago.new_session(workspace, &Patch::new()).await?;
-    /// long_ago.delete_session(session.id).await?;
-    ///
-    /// let week = Duration::from_secs(7 * 24 * 3600);
-    /// let report = manager.sweep(&SweepPolicy::new().with_purge_deleted(week)).await?;
-    /// assert_eq!((report.swept[0].session, report.swept[0].action), (session.id, SweepAction::Purged));
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn with_purge_deleted(mut self, after: Duration) -> Self {
-        self.purge_deleted = Some(after);
-        self
-    }
+        /// Purges sessions that were deleted longer ago than `after`, except events that living sessions need; by default
+        /// never.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+        /// # use agent_core::model::Patch;
+        /// # use agent_runtime::retention::{SweepAction, SweepPolicy};
+        /// # use std::time::Duration;
+        /// # use agent_core::clock::Effects;
+        /// # use agent_core::{MemoryStore, Storage, Timestamp};
+        /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+        /// # let storage = Storage::from(MemoryStore::new());
+        /// # let manager = WorkspaceManager::new(storage.clone());
+        /// # let long_ago = WorkspaceManager::new(storage.clone(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
+        /// // `long_ago` is a manager whose clock shows 1970.
+        /// let workspace = long_ago.create(NewWorkspace::new("Support")).await?.id;
+        /// let session = long_ago.new_session(workspace, &Patch::new()).await?;
+        /// long_ago.delete_session(session.id).await?;
+        ///
+        /// let week = Duration::from_secs(7 * 24 * 3600);
+        /// let report = manager.sweep(&SweepPolicy::new().with_purge_deleted(week)).await?;
+        /// assert_eq!((report.swept[0].session, report.swept[0].action), (session.id, SweepAction::Purged));
+        /// # Ok(()) }
+        /// ```
+        pub fn with_purge_deleted(after: Duration) => purge_deleted = Some(after);
 
-    /// Limits the sweep to the sessions of a workspace; by default it covers all sessions of the tenant.
-    #[must_use]
-    pub fn with_workspace(mut self, id: WorkspaceId) -> Self {
-        self.workspace = Some(id);
-        self
-    }
+        /// Limits the sweep to the sessions of a workspace; by default it covers all sessions of the tenant.
+        pub fn with_workspace(id: WorkspaceId) => workspace = Some(id);
 
-    /// Makes the sweep report what it would do, without changes.
-    #[must_use]
-    pub fn with_dry_run(mut self) -> Self {
-        self.dry_run = true;
-        self
-    }
+        /// Makes the sweep report what it would do, without changes.
+        pub fn with_dry_run() => dry_run = true;
 
-    /// Includes sessions that were used recently in [`SweepReport::retained`].
-    #[must_use]
-    pub fn with_report_recent(mut self) -> Self {
-        self.report_recent = true;
-        self
+        /// Includes sessions that were used recently in [`SweepReport::retained`].
+        pub fn with_report_recent() => report_recent = true;
     }
 
     /// Returns the query for the sessions that a rule looks at: those without activity since `cutoff`, unless recent ones
@@ -174,7 +149,7 @@ pub struct SweepReport {
     /// Objects that could not be read, and were not changed.
     pub damaged: Vec<Damaged>,
     /// True if copies of removed data may be left in the store, until
-    /// [`SessionStore::maintain`](agent_core::SessionStore::maintain) rewrites it; see
+    /// [`Maintenance::maintain`](agent_core::store::Maintenance::maintain) rewrites it; see
     /// [`Purged::rewrite_pending`](agent_core::store::Purged::rewrite_pending).
     pub rewrite_pending: bool,
 }
@@ -195,7 +170,7 @@ pub struct SweepEntry {
 }
 
 impl SweepEntry {
-    fn new(session: &Session, action: SweepAction) -> Self {
+    fn new(session: &SessionRecord, action: SweepAction) -> Self {
         Self { session: session.id, action, state: session.status.state, last_used: session.last_active_at }
     }
 }
@@ -221,7 +196,7 @@ pub(super) struct Sweeper<'a>(pub(super) &'a WorkspaceManager);
 impl Sweeper<'_> {
     pub(super) async fn run(&self, policy: &SweepPolicy) -> Result<SweepReport> {
         let mut report = SweepReport::default();
-        let now = self.0.effects.now();
+        let now = self.0.storage.effects().now();
         if let Some((after, then)) = policy.inactive {
             self.sweep_inactive(policy, now, after, then, &mut report).await?;
         }
@@ -267,10 +242,7 @@ impl Sweeper<'_> {
             report.damaged.extend(page.damaged);
             for item in &page.items {
                 let cutoff = before(now, item.attributes.inactive_after().unwrap_or(after));
-                if is_recent(policy, item, cutoff, report) {
-                    continue;
-                }
-                let Some(session) = self.load_known(item.id, report).await? else { continue };
+                let Some(session) = self.old(policy, item, cutoff, report).await? else { continue };
                 // The session may have changed since the list was read.
                 if session.last_active_at >= cutoff || !states.contains(&session.status.state) {
                     continue;
@@ -299,10 +271,7 @@ impl Sweeper<'_> {
         while let Some(page) = pages.try_next().await? {
             report.damaged.extend(page.damaged);
             for item in page.items.iter().filter(|item| !swept.contains(&item.id)) {
-                if is_recent(policy, item, cutoff, report) {
-                    continue;
-                }
-                let Some(session) = self.load_known(item.id, report).await? else { continue };
+                let Some(session) = self.old(policy, item, cutoff, report).await? else { continue };
                 if session.last_active_at < cutoff && session.status.state == state {
                     let delete = Trigger::Delete(Reason::Collected);
                     self.act(policy, &session, delete, SweepAction::Deleted, report).await?;
@@ -324,10 +293,7 @@ impl Sweeper<'_> {
         while let Some(page) = pages.try_next().await? {
             report.damaged.extend(page.damaged);
             for item in page.items.iter().filter(|item| !swept.contains(&item.id)) {
-                if is_recent(policy, item, cutoff, report) {
-                    continue;
-                }
-                let Some(session) = self.load_known(item.id, report).await? else { continue };
+                let Some(session) = self.old(policy, item, cutoff, report).await? else { continue };
                 let held = match sessions.read(item.id, ReadEvents::last(1)).await {
                     Ok(page) => page.events.last().map(|event| event.seq),
                     Err(error) if *error.kind() == ErrorKind::Corrupt => Some(session.head),
@@ -355,11 +321,25 @@ impl Sweeper<'_> {
         Ok(())
     }
 
-    /// Loads the record; returns `None`, and adds it to the report, if it cannot be read.
-    async fn load_known(&self, id: SessionId, report: &mut SweepReport) -> Result<Option<Arc<Session>>> {
-        match self.0.storage.sessions.load(id).await {
+    /// Returns the session of a list's entry if it was last used before `cutoff` and can be read; reports it otherwise.
+    async fn old(
+        &self,
+        policy: &SweepPolicy,
+        item: &SessionSummary,
+        cutoff: Timestamp,
+        report: &mut SweepReport,
+    ) -> Result<Option<Arc<SessionRecord>>> {
+        report.examined += 1;
+        if item.last_active_at >= cutoff {
+            if policy.report_recent {
+                let reason = RetainReason::Recent { last_used: item.last_active_at };
+                report.retained.push(Retained::new(item.id, reason));
+            }
+            return Ok(None);
+        }
+        match self.0.storage.sessions.load(item.id).await {
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                report.damaged.push(Damaged::of(format!("session {id}"), &error));
+                report.damaged.push(Damaged::of(format!("session {}", item.id), &error));
                 Ok(None)
             }
             other => other.map(Some),
@@ -370,7 +350,7 @@ impl Sweeper<'_> {
     async fn act(
         &self,
         policy: &SweepPolicy,
-        session: &Session,
+        session: &SessionRecord,
         trigger: Trigger,
         act: SweepAction,
         report: &mut SweepReport,
@@ -381,10 +361,8 @@ impl Sweeper<'_> {
             return Ok(());
         }
         if !policy.dry_run {
-            let commit = Commit::seal(&self.0.effects, id, head)
-                .with_precondition(Precondition::Matches(head))
-                .with_trigger(trigger);
-            match self.0.storage.sessions.commit_with_retry(commit).await {
+            let sessions = &self.0.storage.sessions;
+            match sessions.commit_with_retry(sessions.seal_unchanged(id, head).with_trigger(trigger)).await {
                 Err(error) if is_race(&error) => {
                     report.retained.push(Retained::new(id, RetainReason::Used { session: Some(id) }));
                     return Ok(());
@@ -399,7 +377,7 @@ impl Sweeper<'_> {
 
 /// Returns the reason for which a sweep does not change the session, if there is one. The session is pinned, or it is a
 /// hidden session, which others read although nothing is written to it.
-fn protection(session: &Session) -> Option<RetainReason> {
+fn protection(session: &SessionRecord) -> Option<RetainReason> {
     let (id, attributes) = (session.id, &session.attributes);
     if let Some(why) = attributes.pinned() {
         return Some(RetainReason::Pinned { session: id, why: why.to_owned() });
@@ -411,20 +389,4 @@ fn protection(session: &Session) -> Option<RetainReason> {
 /// Returns the sessions that earlier rules of this sweep changed. Later rules do not cover them.
 fn swept_so_far(report: &SweepReport) -> HashSet<SessionId> {
     report.swept.iter().map(|entry| entry.session).collect()
-}
-
-/// Counts a session as examined, and returns whether it was used too recently for a rule.
-fn is_recent(
-    policy: &SweepPolicy,
-    item: &SessionSummary,
-    cutoff: Timestamp,
-    report: &mut SweepReport,
-) -> bool {
-    report.examined += 1;
-    let recent = item.last_active_at >= cutoff;
-    if recent && policy.report_recent {
-        let reason = RetainReason::Recent { last_used: item.last_active_at };
-        report.retained.push(Retained::new(item.id, reason));
-    }
-    recent
 }

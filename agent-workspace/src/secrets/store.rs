@@ -11,7 +11,7 @@ use agent_core::commit::{Commit, Committed, RunEnd, Step, Trigger};
 use agent_core::event::{EventPayload, NewEvent};
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::{Actor, Attributes, Failure, PendingAction};
-use agent_core::store::{PutBlob, SessionStoreWrapper};
+use agent_core::store::{BlobStore, BlobStoreWrapper, PutBlob, SessionStoreWrapper};
 use agent_core::{Error, ErrorKind, Result, SessionStore, Storage};
 
 /// Maximum number of bytes of a holder's name.
@@ -27,7 +27,7 @@ struct Hiding {
 impl Secrets {
     /// Returns the same stores, whose writes to sessions have every value that was given out redacted.
     ///
-    /// This includes media of any type. A [blob](agent_core::SessionStore::put_blob) that holds a value is refused as
+    /// This includes media of any type. A [blob](agent_core::store::BlobStore::put) that holds a value is refused as
     /// `InvalidInput`, because its name is the hash of its bytes.
     /// `Conversation::put_media` redacts content before it computes the hash.
     ///
@@ -39,7 +39,7 @@ impl Secrets {
     /// # use agent_core::event::NewEvent;
     /// # use agent_core::session::NewSession;
     /// # use agent_core::store::ReadEvents;
-    /// # use agent_core::{MemoryStore, SessionStoreExt};
+    /// # use agent_core::MemoryStore;
     /// # use agent_core::WorkspaceId;
     /// # use agent_runtime::secrets::{Secret, SecretName, Secrets};
     /// # use std::collections::BTreeMap;
@@ -48,11 +48,11 @@ impl Secrets {
     /// let storage = secrets.hidden_from(MemoryStore::new().into());
     /// let effects = Effects::default();
     /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// let session = storage.sessions.create(&effects, new).await?;
+    /// let session = storage.sessions.create(new).await?;
     ///
     /// let token = secrets.reveal(WorkspaceId::DEFAULT, &name).await?;
     /// let said = NewEvent::agent_message(format!("The token is {}.", token.expose()));
-    /// storage.sessions.append(&effects, session.id, session.head, vec![said]).await?;
+    /// storage.sessions.append(session.id, session.head, vec![said]).await?;
     /// let page = storage.sessions.read(session.id, ReadEvents::last(1)).await?;
     /// assert_eq!(page.events[0].text().as_deref(), Some("The token is (secret github)."));
     /// # Ok(()) }
@@ -64,8 +64,8 @@ impl Secrets {
 }
 
 fn hiding(secrets: Secrets, storage: Storage) -> Storage {
-    let sessions = Arc::new(Hiding { secrets, store: storage.sessions });
-    Storage::new(storage.workspaces, sessions, storage.bindings)
+    let store = Hiding { secrets, store: storage.sessions.store().clone() };
+    storage.with_session_store(Arc::new(store))
 }
 
 /// Returns a redacted payload of the conversation without what the redaction made wrong.
@@ -215,11 +215,22 @@ impl SessionStoreWrapper for Hiding {
         self.store.commit(commit).await
     }
 
+    fn blobs(&self) -> &dyn BlobStore {
+        self
+    }
+}
+
+#[async_trait]
+impl BlobStoreWrapper for Hiding {
+    fn inner(&self) -> &dyn BlobStore {
+        self.store.blobs()
+    }
+
     /// Refuses content with a value: its name is the hash of the bytes, so that they cannot be changed here.
-    async fn put_blob(&self, mut put: PutBlob) -> Result<()> {
+    async fn put(&self, mut put: PutBlob) -> Result<()> {
         if !self.secrets.given().is_empty() {
             put.content = self.secrets.guarded(put.session, put.blob.name, put.content);
         }
-        self.store.put_blob(put).await
+        self.store.blobs().put(put).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::{Page, SessionQuery};
 use agent_core::{ErrorKind, Result, SessionStore};
@@ -12,7 +12,7 @@ use agent_core::{ErrorKind, Result, SessionStore};
 #[non_exhaustive]
 pub struct ActiveSession {
     /// Record of the session, with its lease, pending action and title.
-    pub session: Arc<Session>,
+    pub session: Arc<SessionRecord>,
     /// Present stage.
     pub stage: Stage,
 }
@@ -29,7 +29,7 @@ pub enum Stage {
     Model,
     /// A run has called tools that have no result yet.
     Tools,
-    /// The session waits for an answer: see [`Session::action`].
+    /// The session waits for an answer: see [`SessionRecord::action`].
     Answer,
 }
 
@@ -50,7 +50,7 @@ impl Stage {
     /// assert_eq!(Stage::of(&chat.record()), Some(Stage::Waiting));
     /// # Ok(()) }
     /// ```
-    pub fn of(session: &Session) -> Option<Self> {
+    pub fn of(session: &SessionRecord) -> Option<Self> {
         match session.status.state {
             SessionState::Initializing => Some(Self::Preparing),
             SessionState::Queued => Some(Self::Waiting),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::views::session_view::SessionView;
 use agent_core::event::{Event, EventPayload};
 use agent_core::model::{Failure, Lease, Transition, UsageTotals};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState, TriggerKind};
 use agent_core::store::ReadEvents;
 use agent_core::{Error, ErrorKind, Result, RunId, Seq, Timestamp};
@@ -244,7 +244,7 @@ impl SessionView {
     /// Reads backwards until there are `limit` runs, or until the run `wanted` is found.
     pub(super) async fn runs_of(
         &self,
-        session: &Session,
+        session: &SessionRecord,
         limit: usize,
         before: Option<RunsBefore>,
         wanted: Option<RunId>,

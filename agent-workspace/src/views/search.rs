@@ -28,7 +28,7 @@ const TEXT_MAX_BYTES: usize = 1024;
 /// let (store, effects) = (MemoryStore::new(), Effects::default());
 /// let said = Patch::new().with_title(Title::by_user("100% of Plan A")).with_reference("ticket", "T-42");
 /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&said);
-/// SessionStoreExt::create(&store, &effects, new).await?;
+/// store.sessions(&effects).create(new).await?;
 /// for text in ["100%", "plan a", "T-42"] {
 ///     assert_eq!(find_sessions(&store, SessionQuery::new(), text).await?.items.len(), 1);
 /// }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agent_core::event::{Event, EventPayload, EventType};
 use agent_core::model::Origin;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::{EventPage, PAGE_MAX, ReadEvents, SessionQuery};
 use agent_core::{Error, Result, RunId, Seq, SessionId, SessionStore, SessionStoreExt};
@@ -41,7 +41,7 @@ pub struct SessionView {
 #[non_exhaustive]
 pub struct Snapshot {
     /// Record of the session.
-    pub session: Arc<Session>,
+    pub session: Arc<SessionRecord>,
     /// Last events up to the record's head, in order.
     pub events: EventPage,
 }
@@ -149,7 +149,7 @@ impl SessionView {
         Ok(Around { before, event, after })
     }
 
-    pub(super) async fn event(&self, session: &Session, seq: Seq) -> Result<Event> {
+    pub(super) async fn event(&self, session: &SessionRecord, seq: Seq) -> Result<Event> {
         if seq == Seq::ZERO || seq > session.head {
             return Err(Error::invalid(format!(
                 "session {} has the events 1 to {}, not {seq}",
@@ -203,7 +203,7 @@ impl SessionView {
 
     pub(super) async fn artifacts_of(
         &self,
-        session: &Session,
+        session: &SessionRecord,
         run: Option<RunId>,
         limit: usize,
         before: Option<Seq>,
@@ -313,7 +313,7 @@ impl SessionView {
         }
     }
 
-    async fn branch(&self, session: &Session, point: Seq) -> Result<Branch> {
+    async fn branch(&self, session: &SessionRecord, point: Seq) -> Result<Branch> {
         let read = ReadEvents::first(1).with_after(point).with_before(session.head.next());
         let page = self.sessions.history_of(session, read.with_types([EventType::USER_MESSAGE])).await?;
         Ok(Branch { session: session.id, message: page.events.into_iter().next() })

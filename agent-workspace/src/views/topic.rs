@@ -7,7 +7,7 @@ use crate::views::runs::RunEntry;
 use crate::views::session_view::SessionView;
 use agent_core::event::{Event, EventPayload, EventType, Message};
 use agent_core::model::{Actor, DocumentHead, PendingAction, Status, Timer};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::ReadEvents;
 use agent_core::{Error, Result, Seq, SessionStoreExt, Timestamp};
 
@@ -47,7 +47,7 @@ impl Outcome {
 #[non_exhaustive]
 pub struct Topic {
     /// Record, with all other data: title, labels, counts, references.
-    pub session: Arc<Session>,
+    pub session: Arc<SessionRecord>,
     /// Outcome that the session is to achieve; `None` if none was defined.
     pub outcome: Option<Outcome>,
     /// Last visible message of a person.
@@ -199,14 +199,14 @@ impl SessionView {
         Ok(outcomes)
     }
 
-    async fn outcome_of(&self, session: &Session) -> Result<Option<Outcome>> {
+    async fn outcome_of(&self, session: &SessionRecord) -> Result<Option<Outcome>> {
         if session.outcome == Seq::ZERO {
             return Ok(None);
         }
         Outcome::of(&self.event(session, session.outcome).await?).map(Some)
     }
 
-    async fn last_of(&self, session: &Session, kind: EventType, count: u64) -> Result<Option<Event>> {
+    async fn last_of(&self, session: &SessionRecord, kind: EventType, count: u64) -> Result<Option<Event>> {
         if count == 0 {
             return Ok(None);
         }

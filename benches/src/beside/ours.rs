@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agent_core::SessionStoreExt;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{ReadEvents, SessionQuery};
 use bench_worker::{AtOnce, Contender, TURNS, Task};
 use tokio::runtime::Runtime;
@@ -49,7 +48,7 @@ struct Side {
     runtime: Runtime,
     ours: Ours,
     /// Sessions that are written to at once.
-    sessions: Vec<Arc<Session>>,
+    sessions: Vec<Arc<SessionRecord>>,
 }
 
 impl Side {
@@ -88,7 +87,7 @@ impl Side {
                         let page = ours.store.list(SessionQuery::new().with_limit(50)).await?;
                         assert_eq!(page.items.len(), 50);
                     }
-                    _ => drop(ours.store.fork(&ours.effects, ours.session.id, None).await?),
+                    _ => drop(ours.store.fork(ours.session.id, None).await?),
                 }
             }
             Ok(AtOnce::default())

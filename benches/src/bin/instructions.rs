@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode};
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;
 use agent_core::event::{Event, NewEvent};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::{Plan, Timestamp, WorkspaceId, plan};
 use bench_worker::{Outcome, text};
 
@@ -149,9 +149,9 @@ fn compared(counts: &BTreeMap<&str, u64>, limits: &BTreeMap<&str, u64>) -> (Stri
 }
 
 /// Makes a session of [`EVENTS`] events and more, ten messages of 1 KiB in a commit: its log and its record.
-fn session(effects: &Effects) -> Outcome<(Vec<Event>, Session)> {
+fn session(effects: &Effects) -> Outcome<(Vec<Event>, SessionRecord)> {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let (id, mut log, mut now) = (new.id, Vec::new(), None::<Session>);
+    let (id, mut log, mut now) = (new.id, Vec::new(), None::<SessionRecord>);
     let mut commit = Commit::create(effects, new);
     loop {
         let Plan::Write { events, after, .. } = plan(now.as_ref(), &commit)? else {
@@ -159,11 +159,11 @@ fn session(effects: &Effects) -> Outcome<(Vec<Event>, Session)> {
         };
         log.extend(events);
         if log.len() >= EVENTS {
-            return Ok((log, Session::clone(&after)));
+            return Ok((log, SessionRecord::clone(&after)));
         }
         let event = (0..5).flat_map(|_| [NewEvent::user_message(text()), NewEvent::agent_message(text())]);
         commit = Commit::seal(effects, id, after.head).with_events(event);
-        now = Some(Session::clone(&after));
+        now = Some(SessionRecord::clone(&after));
     }
 }
 
@@ -181,7 +181,7 @@ fn plans(times: u64) -> Outcome {
 fn folds(times: u64) -> Outcome {
     let (log, now) = session(&Effects::seeded(1, START))?;
     for _ in 0..times {
-        let mut folded = Session::begin(now.id, &log[0])?;
+        let mut folded = SessionRecord::begin(now.id, &log[0])?;
         for event in black_box(&log[1..EVENTS]) {
             folded.apply(event)?;
         }

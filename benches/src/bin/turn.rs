@@ -8,7 +8,7 @@ use std::alloc::System;
 use std::fs;
 use std::sync::Arc;
 
-use agent_core::{MemoryStore, Result, SessionStoreExt, Storage};
+use agent_core::{MemoryStore, Result, Storage};
 use agent_runtime::{AgentBuilder, EchoProvider};
 use agent_storage_fs::FsStore;
 use agent_storage_sqlite::SqliteStore;
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                     writes += after.1 - before.1;
                 }
                 // So that each turn has as little to read as the first.
-                agent.storage().sessions.clear(agent.effects(), chat.id()).await?;
+                agent.storage().sessions.clear(chat.id()).await?;
             }
             let turns = u64::from(TURNS);
             println!(

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use bench_worker::text;
 
 use super::place::Place;
@@ -33,19 +33,19 @@ pub(super) async fn at_once(place: &Place) -> Outcome<Figure> {
         .note(note))
 }
 
-pub(crate) async fn sessions(ours: &Ours, count: u32) -> Outcome<Vec<Arc<Session>>> {
-    let new = (0..count).map(|_| new_session(ours.store.as_ref(), &ours.effects));
+pub(crate) async fn sessions(ours: &Ours, count: u32) -> Outcome<Vec<Arc<SessionRecord>>> {
+    let new = (0..count).map(|_| new_session(&ours.store));
     futures::future::join_all(new).await.into_iter().collect()
 }
 
 /// So many turns in each of the sessions at once: what each took. A refusal fails all.
 pub(crate) async fn turns(
     ours: &Ours,
-    sessions: &mut Vec<Arc<Session>>,
+    sessions: &mut Vec<Arc<SessionRecord>>,
     turns: u32,
 ) -> Outcome<Vec<Duration>> {
     let tasks = std::mem::take(sessions).into_iter().map(|mut session| {
-        let (store, effects) = (Arc::clone(&ours.store), ours.effects.clone());
+        let (store, effects) = (ours.store.clone(), ours.effects.clone());
         tokio::spawn(async move {
             let mut latencies = Vec::new();
             for _ in 0..turns {

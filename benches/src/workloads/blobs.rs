@@ -29,13 +29,13 @@ fn content() -> BlobStream {
 /// A blob is put, against a file that is written and synced.
 pub(super) async fn put(place: &Place) -> Outcome<Figure> {
     let ours = place.new_store().await?;
-    let id = new_session(ours.store.as_ref(), &ours.effects).await?.id;
+    let id = new_session(&ours.store).await?.id;
     let blob = BlobInfo::of_stream(content()).await?;
     let sides = compare(
         &place.meter,
         MEBIBYTES,
         async |_| {
-            ours.store.put_blob(PutBlob::new(id, blob, content())).await?;
+            ours.store.blobs().put(PutBlob::new(id, blob, content())).await?;
             Ok(Vec::new())
         },
         async |_| {
@@ -55,9 +55,9 @@ pub(super) async fn put(place: &Place) -> Outcome<Figure> {
 /// A blob is read and checked, against a file that is read.
 pub(super) async fn read(place: &Place) -> Outcome<Figure> {
     let ours = place.new_store().await?;
-    let id = new_session(ours.store.as_ref(), &ours.effects).await?.id;
+    let id = new_session(&ours.store).await?.id;
     let blob = BlobInfo::of_stream(content()).await?;
-    ours.store.put_blob(PutBlob::new(id, blob, content())).await?;
+    ours.store.blobs().put(PutBlob::new(id, blob, content())).await?;
     let path = place.path("file");
     let mut pieces = content();
     let mut file = std::fs::File::create(&path)?;
@@ -68,7 +68,7 @@ pub(super) async fn read(place: &Place) -> Outcome<Figure> {
         &place.meter,
         MEBIBYTES,
         async |_| {
-            let mut read = ours.store.read_blob(ReadBlob::new(id, blob.name)).await?;
+            let mut read = ours.store.blobs().read(ReadBlob::new(id, blob.name)).await?;
             while read.content.try_next().await?.is_some() {}
             Ok(Vec::new())
         },
@@ -85,14 +85,14 @@ pub(super) async fn read(place: &Place) -> Outcome<Figure> {
 /// 32 sessions commit while blobs are put without a pause, against the same without blobs.
 pub(super) async fn beside(place: &Place) -> Outcome<Figure> {
     let ours = place.new_store().await?;
-    let id = new_session(ours.store.as_ref(), &ours.effects).await?.id;
+    let id = new_session(&ours.store).await?.id;
     let blob = BlobInfo::of_stream(content()).await?;
     let (mut with, mut without) = (sessions(&ours, WRITERS).await?, sessions(&ours, WRITERS).await?);
     let put = Arc::new(AtomicU64::new(0));
     // The content of the blob stands still while the other side is measured.
     let (gate, goes_on) = watch::channel(false);
     let putting = tokio::spawn({
-        let (store, put) = (Arc::clone(&ours.store), put.clone());
+        let (store, put) = (ours.store.clone(), put.clone());
         async move {
             loop {
                 let (put, goes_on) = (put.clone(), goes_on.clone());
@@ -107,7 +107,7 @@ pub(super) async fn beside(place: &Place) -> Outcome<Figure> {
                         piece
                     }
                 });
-                store.put_blob(PutBlob::new(id, blob, content.boxed())).await?;
+                store.blobs().put(PutBlob::new(id, blob, content.boxed())).await?;
             }
             #[allow(unreachable_code, reason = "it gives the task its type")]
             Ok::<_, agent_core::Error>(())

@@ -1,10 +1,9 @@
 //! A new session in one of many workspaces, against one in one of few.
 
-use std::sync::Arc;
-
+use agent_core::Sessions;
+use agent_core::WorkspaceId;
 use agent_core::clock::Effects;
 use agent_core::session::NewSession;
-use agent_core::{SessionStore, SessionStoreExt, WorkspaceId};
 
 use super::place::Place;
 use crate::outcome::Outcome;
@@ -16,7 +15,7 @@ const FEW: usize = 40;
 
 /// A store with workspaces, each of which has a session.
 struct Among {
-    store: Arc<dyn SessionStore>,
+    store: Sessions,
     effects: Effects,
     workspaces: Vec<WorkspaceId>,
     created: usize,
@@ -28,12 +27,7 @@ impl Among {
         let workspaces: Vec<_> = (0..count).map(|_| effects.new_workspace_id()).collect();
         let filling = place.backend.open_to_fill(&path).await?;
         for workspace in &workspaces {
-            SessionStoreExt::create(
-                &*filling,
-                &effects,
-                NewSession::new(effects.new_session_id(), *workspace),
-            )
-            .await?;
+            filling.create(NewSession::new(effects.new_session_id(), *workspace)).await?;
         }
         drop(filling);
         Ok(Self { store: place.backend.open(&path).await?, effects, workspaces, created: 0 })
@@ -45,7 +39,7 @@ impl Among {
             // The same few: the first session of a process in a workspace costs more.
             let workspace = self.workspaces[self.created % FEW];
             let new = NewSession::new(self.effects.new_session_id(), workspace);
-            SessionStoreExt::create(&*self.store, &self.effects, new).await?;
+            self.store.create(new).await?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
-use agent_core::{SessionStore, TenantId};
+use agent_core::{Sessions, TenantId};
 use bench_worker::text;
 
 use super::place::Place;
@@ -29,7 +29,7 @@ pub(super) async fn beside(place: &Place) -> Outcome<Figure> {
     let filling = place.backend.open_tenants(&path, true).await?;
     let sessions = filling.tenant(&other).sessions;
     for _ in 0..mib / 10 {
-        let session = new_session(&*sessions, &effects).await?;
+        let session = new_session(&sessions).await?;
         let events = (0..40).map(|_| NewEvent::agent_message("x".repeat(256 << 10)));
         sessions.commit(Commit::seal(&effects, session.id, session.head).with_events(events)).await?;
     }
@@ -42,7 +42,7 @@ pub(super) async fn beside(place: &Place) -> Outcome<Figure> {
     let (mut with, mut bytes, mut pending) = (Duration::ZERO, 0, false);
     for n in 0..2 * DELETIONS {
         let sessions = store.tenant(&acme).sessions;
-        let session = new_session(&*sessions, &effects).await?;
+        let session = new_session(&sessions).await?;
         let events = [NewEvent::user_message(text()), NewEvent::agent_message(text())];
         sessions.commit(Commit::seal(&effects, session.id, session.head).with_events(events)).await?;
         if n < DELETIONS {
@@ -81,9 +81,9 @@ pub(super) async fn beside(place: &Place) -> Outcome<Figure> {
 }
 
 /// Commits one message after another until `stopped` is set, at least so many for each deletion; returns what the longest took.
-async fn longest(store: &Arc<dyn SessionStore>, stopped: &AtomicBool) -> Outcome<Duration> {
+async fn longest(store: &Sessions, stopped: &AtomicBool) -> Outcome<Duration> {
     let effects = agent_core::clock::Effects::default();
-    let mut session = new_session(&**store, &effects).await?;
+    let mut session = new_session(store).await?;
     let (mut longest, mut count) = (Duration::ZERO, 0);
     // Without deletions, as many as beside all of them.
     let least = if stopped.load(Ordering::Relaxed) { COMMITS * DELETIONS } else { COMMITS };

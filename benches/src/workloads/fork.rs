@@ -1,7 +1,5 @@
 //! A fork of a long session, against a new session of its own.
 
-use agent_core::SessionStoreExt;
-
 use super::place::Place;
 use crate::outcome::Outcome;
 use crate::report::Figure;
@@ -14,7 +12,7 @@ pub(super) async fn fork(place: &Place) -> Outcome<Figure> {
         4,
         async |times| {
             for _ in 0..times {
-                ours.store.fork(&ours.effects, ours.session.id, None).await?;
+                ours.store.fork(ours.session.id, None).await?;
             }
             Ok(Vec::new())
         },

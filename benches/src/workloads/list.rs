@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use agent_core::SessionStore;
 use agent_core::store::SessionQuery;
-use agent_core::{SessionStore, SessionStoreExt};
 
 use super::place::Place;
 use crate::floor::Floor;
@@ -26,7 +26,7 @@ pub(super) async fn list(place: &Place) -> Outcome<Vec<Figure>> {
             50,
             async |times| {
                 for _ in 0..times {
-                    list_50(ours.store.as_ref()).await?;
+                    list_50(&*ours.store).await?;
                 }
                 Ok(Vec::new())
             },
@@ -62,7 +62,7 @@ async fn first_list(place: &Place, ours: &Ours, floor: &mut dyn Floor) -> Outcom
         &place.meter,
         1,
         async |_| {
-            list_50(place.backend.open(&ours.path).await?.as_ref()).await?;
+            list_50(&*place.backend.open(&ours.path).await?).await?;
             Ok(Vec::new())
         },
         async |_| {
@@ -81,9 +81,9 @@ pub(crate) async fn filled(backend: Backend, path: PathBuf, count: u32) -> Outco
     let ours = Ours::new(backend, path).await?;
     for _ in 0..count.div_ceil(100) {
         let some = (0..100).map(|_| async {
-            let session = crate::ours::new_session(filling.as_ref(), &ours.effects).await?;
+            let session = crate::ours::new_session(&filling).await?;
             let events = vec![agent_core::event::NewEvent::user_message("What did we decide?")];
-            filling.append(&ours.effects, session.id, session.head, events).await?;
+            filling.append(session.id, session.head, events).await?;
             Outcome::Ok(())
         });
         futures::future::join_all(some).await.into_iter().collect::<Outcome<Vec<_>>>()?;

@@ -7,7 +7,7 @@ use agent_admin::manifest::Manifest;
 use agent_core::clock::Effects;
 use agent_core::event::NewEvent;
 use agent_core::model::{Actor, Patch, Title};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
 use agent_runtime::state_payload::StatePayload;
 use docs::root;
@@ -24,18 +24,18 @@ fn the_schemas_are_current() {
 }
 
 /// A session, a fork and a child, with messages, a title and an event of a host's own.
-async fn family(store: &MemoryStore) -> Vec<Arc<Session>> {
+async fn family(store: &MemoryStore) -> Vec<Arc<SessionRecord>> {
     let effects = Effects::default();
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let root = SessionStoreExt::create(store, &effects, new).await.unwrap();
+    let root = store.sessions(&effects).create(new).await.unwrap();
     let patch = vec![
         NewEvent::user_message("hello").with_actor("user:alice".parse().unwrap()),
         NewEvent::updated(Patch::new().with_title(Title::generated("a title")).with_label("a", "b")),
         NewEvent::new("x.app.note".parse().unwrap(), agent_core::json::RawJson::parse("[1e400]").unwrap()),
     ];
-    let root = store.append(&effects, root.id, root.head, patch).await.unwrap().session;
-    let fork = store.fork(&effects, root.id, None).await.unwrap();
-    let child = store.create_child(&effects, fork.id, Patch::new()).await.unwrap();
+    let root = store.sessions(&effects).append(root.id, root.head, patch).await.unwrap().session;
+    let fork = store.sessions(&effects).fork(root.id, None).await.unwrap();
+    let child = store.sessions(&effects).create_child(fork.id, Patch::new()).await.unwrap();
     vec![root, fork, child]
 }
 
@@ -97,7 +97,11 @@ async fn session_state_matches_its_schema() {
     ] {
         let document: Value = serde_json::from_str(text).unwrap();
         assert!(schema.is_valid(&document), "{text}");
-        StatePayload::parse(text).unwrap().import(&store, &effects, session.id, Actor::USER).await.unwrap();
+        StatePayload::parse(text)
+            .unwrap()
+            .import(&store.sessions(&effects), session.id, Actor::USER)
+            .await
+            .unwrap();
         let exported = StatePayload::export(&store, session.id).await.unwrap().to_json();
         let exported: Value = serde_json::from_str(&exported).unwrap();
         let errors: Vec<_> = schema.iter_errors(&exported).map(|error| error.to_string()).collect();

@@ -11,8 +11,6 @@ use redb::{Database, ReadableTable, TableDefinition, WriteTransaction};
 
 /// Table of texts by tenant and name.
 type Texts = TableDefinition<'static, (&'static str, &'static str), &'static str>;
-/// Tenant, session, name of a blob, number of the chunk.
-type ChunkKey = (&'static str, &'static str, &'static str, u64);
 
 const SESSIONS: Texts = TableDefinition::new("sessions");
 const HEARTBEATS: Texts = TableDefinition::new("heartbeats");
@@ -21,8 +19,7 @@ const CONFIGS: Texts = TableDefinition::new("configs");
 const BINDINGS: Texts = TableDefinition::new("bindings");
 const EVENTS: TableDefinition<'static, (&str, &str, u64), &str> = TableDefinition::new("events");
 
-const BLOBS: TableDefinition<'static, (&str, &str, &str), u64> = TableDefinition::new("blobs");
-const CHUNKS: TableDefinition<'static, ChunkKey, (u32, &[u8])> = TableDefinition::new("chunks");
+const BLOBS: TableDefinition<'static, (&str, &str, &str), &[u8]> = TableDefinition::new("blobs");
 
 /// Size of the largest blob: a put holds the blob in memory, and writes it in one transaction.
 const BLOB_MOST: u64 = 4 << 20;
@@ -130,11 +127,11 @@ impl Transaction {
         .collect()
     }
 
-    fn session(&self, id: SessionId) -> Result<Option<Session>> {
-        self.get(SESSIONS, &id.to_string())?.map(|json| Session::from_json(&json)).transpose()
+    fn session(&self, id: SessionId) -> Result<Option<SessionRecord>> {
+        self.get(SESSIONS, &id.to_string())?.map(|json| SessionRecord::from_json(&json)).transpose()
     }
 
-    fn existing_session(&self, id: SessionId) -> Result<Session> {
+    fn existing_session(&self, id: SessionId) -> Result<SessionRecord> {
         self.session(id)?
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("session {id} does not exist")))
     }
@@ -143,20 +140,10 @@ impl Transaction {
         Ok(self.get(HEARTBEATS, &id.to_string())?.map_or(0, |heartbeats| heartbeats.len()))
     }
 
-    fn blob_size(&self, id: SessionId, name: BlobName) -> Result<Option<u64>> {
+    fn blob(&self, id: SessionId, name: BlobName) -> Result<Option<Vec<u8>>> {
         let table = self.raw.open_table(BLOBS).map_err(failed)?;
-        let size = table.get((&*self.tenant, &*id.to_string(), &*name.to_string())).map_err(failed)?;
-        Ok(size.map(|size| size.value()))
-    }
-
-    fn blob_chunk(&self, id: SessionId, name: BlobName, index: u64) -> Result<BlobChunk> {
-        let table = self.raw.open_table(CHUNKS).map_err(failed)?;
-        let key = (&*self.tenant, &*id.to_string(), &*name.to_string(), index);
-        let chunk = table.get(key).map_err(failed)?.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("blob {name} of session {id} was removed during a read"))
-        })?;
-        let (checksum, bytes) = chunk.value();
-        Ok(BlobChunk::new(bytes.to_vec().into(), Some(checksum)))
+        let bytes = table.get((&*self.tenant, &*id.to_string(), &*name.to_string())).map_err(failed)?;
+        Ok(bytes.map(|bytes| bytes.value().to_vec()))
     }
 
     /// Returns the blobs of one session, or of all, each with its session.
@@ -165,8 +152,8 @@ impl Transaction {
         let (first, last) = session.map_or(("".into(), END.into()), |id| (id.to_string(), id.to_string()));
         let rows = table.range((&*self.tenant, &*first, "")..(&*self.tenant, &*last, END)).map_err(failed)?;
         rows.map(|row| {
-            let (key, size) = row.map_err(failed)?;
-            Ok((key.value().1.parse()?, BlobInfo::new(key.value().2.parse()?, size.value())))
+            let (key, bytes) = row.map_err(failed)?;
+            Ok((key.value().1.parse()?, BlobInfo::new(key.value().2.parse()?, bytes.value().len() as u64)))
         })
         .collect()
     }
@@ -190,15 +177,8 @@ impl Transaction {
         for (_, blob) in blobs {
             swept += SweptBlobs::new(1, blob.bytes);
             if !dry_run {
-                let name = &*blob.name.to_string();
-                self.raw
-                    .open_table(BLOBS)
-                    .map_err(failed)?
-                    .remove((tenant, session, name))
-                    .map_err(failed)?;
-                let mut chunks = self.raw.open_table(CHUNKS).map_err(failed)?;
-                let range = (tenant, session, name, 0)..(tenant, session, name, u64::MAX);
-                chunks.retain_in(range, |_, _| false).map_err(failed)?;
+                let mut table = self.raw.open_table(BLOBS).map_err(failed)?;
+                table.remove((tenant, session, &*blob.name.to_string())).map_err(failed)?;
             }
         }
         Ok(swept)
@@ -220,7 +200,8 @@ impl SessionStore for ToyStore {
             let now = transaction.session(commit.session)?;
             let planned = plan(now.as_ref(), &commit)?;
             if let Plan::Write { events, after, blobs, .. } = &planned {
-                NeededBlob::check(commit.session, blobs, |name| transaction.blob_size(commit.session, name))?;
+                let (id, size) = (commit.session, |bytes: Vec<u8>| bytes.len() as u64);
+                NeededBlob::check(id, blobs, |name| transaction.blob(id, name).map(|blob| blob.map(size)))?;
                 if let (None, Some(parent)) = (now, after.origin.parent())
                     && transaction.existing_session(parent)?.status.state == SessionState::Deleted
                 {
@@ -239,7 +220,7 @@ impl SessionStore for ToyStore {
         self.transaction(work).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         self.transaction(move |transaction| transaction.existing_session(id).map(Arc::new)).await
     }
 
@@ -261,7 +242,8 @@ impl SessionStore for ToyStore {
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         let work = move |transaction: &Transaction| {
-            let summary = |(_, json): (_, String)| Ok(SessionSummary::from(&Session::from_json(&json)?));
+            let summary =
+                |(_, json): (_, String)| Ok(SessionSummary::from(&SessionRecord::from_json(&json)?));
             query.page(transaction.all(SESSIONS)?.into_iter().map(summary).collect::<Result<Vec<_>>>()?)
         };
         self.transaction(work).await
@@ -285,6 +267,21 @@ impl SessionStore for ToyStore {
         self.transaction(work).await
     }
 
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(Scope::Process, Durability::PowerLoss).with_blobs(BLOB_MOST)
+    }
+
+    fn leases(&self) -> &dyn LeaseStore {
+        self
+    }
+
+    fn blobs(&self) -> &dyn BlobStore {
+        self
+    }
+}
+
+#[async_trait]
+impl LeaseStore for ToyStore {
     async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         let work = move |transaction: &Transaction| {
             if transaction.existing_session(id)?.lease.is_some_and(|lease| lease.epoch == epoch) {
@@ -296,19 +293,22 @@ impl SessionStore for ToyStore {
         self.transaction(work).await
     }
 
-    async fn lease_status(&self, id: SessionId, _: Epoch) -> Result<LeaseStatus> {
+    async fn status(&self, id: SessionId, _: Epoch) -> Result<LeaseStatus> {
         let work = move |transaction: &Transaction| {
             transaction.existing_session(id)?;
             Ok(LeaseStatus::new(transaction.heartbeats(id)? as u64, false))
         };
         self.transaction(work).await
     }
+}
 
-    async fn put_blob(&self, put: PutBlob) -> Result<()> {
+#[async_trait]
+impl BlobStore for ToyStore {
+    async fn put(&self, put: PutBlob) -> Result<()> {
         let (id, mut content) = (put.session, put.into_chunks(BLOB_MOST)?);
-        let (blob, mut chunks) = (content.blob(), Vec::new());
+        let (blob, mut bytes) = (content.blob(), Vec::new());
         while let Some(chunk) = content.next().await? {
-            chunks.push(chunk);
+            bytes.extend_from_slice(&chunk);
         }
         let work = move |transaction: &Transaction| {
             let session = transaction.session(id)?;
@@ -318,35 +318,30 @@ impl SessionStore for ToyStore {
                 return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")));
             }
             let (tenant, session, name) = (&*transaction.tenant, &*id.to_string(), &*blob.name.to_string());
-            let mut table = transaction.raw.open_table(CHUNKS).map_err(failed)?;
-            for (index, bytes) in (0..).zip(&chunks) {
-                let value = (blob.checksum(index, bytes), &**bytes);
-                table.insert((tenant, session, name, index), value).map_err(failed)?;
-            }
             let mut table = transaction.raw.open_table(BLOBS).map_err(failed)?;
-            table.insert((tenant, session, name), blob.bytes).map(drop).map_err(failed)
+            table.insert((tenant, session, name), &*bytes).map(drop).map_err(failed)
         };
         self.transaction(work).await
     }
 
-    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
-        let (id, name, this) = (read.session, read.name, self.clone());
-        let size = self.transaction(move |transaction| transaction.blob_size(id, name)).await?;
-        let blob = BlobInfo::new(name, size.ok_or_else(|| read.not_found())?);
-        Ok(BlobContent::from_chunks(&read, blob, move |index| {
-            let this = this.clone();
-            async move { this.transaction(move |transaction| transaction.blob_chunk(id, name, index)).await }
-        }))
+    async fn read(&self, read: ReadBlob) -> Result<BlobContent> {
+        let (id, name) = (read.session, read.name);
+        let bytes = self.transaction(move |transaction| transaction.blob(id, name)).await?;
+        let bytes = bytes.ok_or_else(|| read.not_found())?;
+        if BlobName::of(&bytes) != name {
+            return Err(Error::new(ErrorKind::Corrupt, format!("blob {name} of session {id} is damaged")));
+        }
+        Ok(BlobContent::from_bytes(&read, bytes.into()))
     }
 
-    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+    async fn list(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
         let work = move |transaction: &Transaction| {
             query.page(transaction.blobs(Some(query.session))?.into_iter().map(|(_, blob)| blob))
         };
         self.transaction(work).await
     }
 
-    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+    async fn sweep(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
         let work = move |transaction: &Transaction| {
             let mut sessions = BTreeSet::from_iter(sweep.session);
             if sweep.session.is_none() {
@@ -361,10 +356,6 @@ impl SessionStore for ToyStore {
             Ok(swept)
         };
         self.transaction(work).await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::new(Scope::Process, Durability::PowerLoss).with_blobs(BLOB_MOST)
     }
 }
 

@@ -38,7 +38,7 @@ async fn verify_and_export(kind: &'static str, large: u64) {
     for (n, least) in [large / 5, large].into_iter().enumerate() {
         let site = Site::new(kind).await.unsynced();
         let storage: Storage = site.open().await;
-        let id = long_session(&*storage.sessions, least, Form::Chat).await;
+        let id = long_session(&storage.sessions, least, Form::Chat).await;
         let events = storage.sessions.load(id).await.unwrap().head.get();
 
         let mut reports = Vec::with_capacity(2 * (events as usize / 1_000 + 10));

@@ -3,7 +3,6 @@
 use std::ops::Sub;
 
 use agent_core::Seq;
-use agent_core::clock::Effects;
 use agent_core::event::NewEvent;
 use agent_core::session::Fork;
 use agent_core::store::ReadEvents;
@@ -86,10 +85,9 @@ impl Costs {
 }
 
 async fn costs(site: &Site, id: SessionId) -> Vec<(&'static str, Cost)> {
-    let effects = Effects::default();
     let mut costs = Costs::new();
     let storage: Storage = site.open().await;
-    let sessions = &*storage.sessions;
+    let sessions = &storage.sessions;
     let record = sessions.load(id).await.unwrap();
     let page = sessions.history(id, ReadEvents::last(50)).await.unwrap();
     costs.end("open and last 50");
@@ -97,7 +95,7 @@ async fn costs(site: &Site, id: SessionId) -> Vec<(&'static str, Cost)> {
 
     let add = async |seen: Seq| {
         let new_events = vec![NewEvent::agent_message("the same")];
-        sessions.append(&effects, id, seen, new_events).await.unwrap().last
+        sessions.append(id, seen, new_events).await.unwrap().last
     };
     // The first opens the session for writing.
     let mut seen = add(record.head).await;
@@ -105,9 +103,9 @@ async fn costs(site: &Site, id: SessionId) -> Vec<(&'static str, Cost)> {
     seen = add(seen).await;
     costs.end("append");
 
-    sessions.fork(&effects, id, None).await.unwrap();
+    sessions.fork(id, None).await.unwrap();
     costs.end("first fork");
-    let fork = sessions.fork(&effects, id, Fork::new()).await.unwrap();
+    let fork = sessions.fork(id, Fork::new()).await.unwrap();
     costs.end("fork");
     let page = sessions.history(fork.id, ReadEvents::last(50)).await.unwrap();
     costs.end("last 50 of a fork");
@@ -116,7 +114,7 @@ async fn costs(site: &Site, id: SessionId) -> Vec<(&'static str, Cost)> {
     let record = sessions.load(id).await.unwrap();
     assert_eq!(record.head, seen);
     costs.begin();
-    let context = ModelContext::read(sessions, &record, ContextLimits::default()).await.unwrap();
+    let context = ModelContext::read(&**sessions, &record, ContextLimits::default()).await.unwrap();
     costs.end("context for the model");
     assert!(context.messages().len() >= 900, "{}", context.messages().len());
     drop(context);
@@ -141,7 +139,7 @@ async fn same_costs(site: Site, form: Form) {
     let mut all = Vec::new();
     for events in [SHORT, FULL, many] {
         let filled = site.open().await;
-        let id = long_session(&*filled.sessions, events, form).await;
+        let id = long_session(&filled.sessions, events, form).await;
         filled.close().await.unwrap();
         drop(filled);
         println!("{kind}, {form:?}: {events} events");

@@ -16,7 +16,7 @@ use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::session::NewSession;
 use agent_core::state::Reason;
-use agent_core::{SessionId, SessionStore, SessionStoreExt, WorkspaceId};
+use agent_core::{SessionId, Sessions, WorkspaceId};
 use peak_alloc::PeakAlloc;
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -56,10 +56,10 @@ enum Form {
 }
 
 /// Makes a session of at least `events` events.
-async fn long_session(store: &dyn SessionStore, events: u64, form: Form) -> SessionId {
+async fn long_session(store: &Sessions, events: u64, form: Form) -> SessionId {
     let effects = Effects::default();
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let mut session = SessionStoreExt::create(store, &effects, new).await.unwrap();
+    let mut session = store.create(new).await.unwrap();
     while session.head.get() < events {
         let left = events - session.head.get();
         let answers = if left > 1_100 || form == Form::OneRun { 98 } else { 1 };

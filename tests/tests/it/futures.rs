@@ -15,9 +15,9 @@ use agent_core::model::Workspace;
 use agent_core::session::Fork;
 use agent_core::store::{
     BlobChunks, BlobContent, BlobInfo, HiddenSession, LeaseWatch, Purge, Registry, check_no_live_run,
-    coming_events, needed_by_forks, next_events, note_report, report_to_parent,
+    coming_events, needed_by_forks, next_events,
 };
-use agent_core::{MemoryStore, OpenState, SessionStore, Storage};
+use agent_core::{MemoryStore, OpenState, SessionStore, Sessions, Storage};
 use agent_runtime::context::ModelContext;
 use agent_runtime::{
     ActionAnswer, AgentRuntime, Conversation, Run, Scheduler, SessionContext, ToolContext, WorkspaceHandle,
@@ -59,9 +59,10 @@ fn agent_core() {
     send(Registry::open(of(), of()));
     send(BlobInfo::of_stream(of()));
     send(BlobChunks::next(of()));
+    send(BlobChunks::into_bytes(of()));
     send(BlobContent::into_bytes(of(), of()));
     send(HiddenSession::find(of(), of()));
-    send(HiddenSession::open(of(), of(), of()));
+    send(HiddenSession::open(of(), of()));
     send(coming_events(of::<&dyn SessionStore>(), of(), of()));
     send(next_events(of::<&dyn SessionStore>(), of(), of()));
     send(check_no_live_run(of()));
@@ -73,9 +74,19 @@ fn agent_core() {
     send(OpenState::close(of(), async { Ok(()) }));
     send(needed_by_forks(of::<&dyn SessionStore>(), of()));
     send(Purge::sparing_forks(of(), of::<&dyn SessionStore>()));
-    send(report_to_parent(of::<&dyn SessionStore>(), of(), of(), of(), of()));
-    send(note_report(of::<&dyn SessionStore>(), of(), of(), of()));
+    send(Sessions::report_to_parent(of(), of(), of(), of()));
+    send(Sessions::note_report(of(), of(), of()));
     send(Storage::close(of()));
+    send(Sessions::create(of(), of()));
+    send(Sessions::append(of(), of(), of(), of()));
+    send(Sessions::trigger(of(), of(), of()));
+    send(Sessions::update(of(), of(), of(), of()));
+    send(Sessions::clear(of(), of()));
+    send(Sessions::compact(of(), of(), of(), of::<String>()));
+    send(Sessions::replace(of(), of(), of(), of()));
+    send(Sessions::fork(of(), of(), of::<agent_core::Seq>()));
+    send(Sessions::create_child(of(), of(), of()));
+    send(Sessions::report_child(of(), of(), of()));
 }
 
 fn agent_runtime() {
@@ -176,8 +187,8 @@ fn agent_workspace() {
     send(Learnings::memory(of()));
     send(effective_mounts(of(), of()));
     send(inherited_mounts(of(), of()));
-    send(update_scope(of(), of(), of(), of()));
-    send(freeze_mounts(of(), of(), of()));
+    send(update_scope(of(), of(), of()));
+    send(freeze_mounts(of(), of()));
     send(WorkspaceManager::delete_session(of(), of()));
     send(WorkspaceManager::delete(of(), of()));
     send(WorkspaceManager::gc(of(), of()));
@@ -187,7 +198,7 @@ fn agent_workspace() {
     send(WorkspaceManager::erase(of(), of()).into_future());
     send(Secrets::reveal(of(), of(), of()));
     send(StatePayload::export(of::<&dyn SessionStore>(), of()));
-    send(StatePayload::import(of(), of::<&dyn SessionStore>(), of(), of(), of()));
+    send(StatePayload::import(of(), of(), of(), of()));
     send(active_sessions(of(), of()));
     send(SessionView::runs(of(), of(), of()));
     send(SessionView::run(of(), of()));
@@ -236,7 +247,7 @@ fn agent_admin() {
     send(Manifest::export(of::<&dyn SessionStore>(), of()));
     send(Manifest::import(of(), of::<&dyn SessionStore>()));
     send(Manifest::import_with_ancestors(of(), of::<&dyn SessionStore>()));
-    send(salvage(of(), of(), of(), of()));
+    send(salvage(of(), of(), of()));
     send(verify(of(), |_: &Verification| ()));
     send(verify_tenant(of(), |_: &Verification| ()));
     send(verify_shared(of()));
@@ -255,7 +266,7 @@ fn agent_storage_fs() {
 fn agent_storage_sqlite() {
     send(SqliteStore::open(of::<PathBuf>()));
     send(SqliteStore::backup(of(), of::<PathBuf>()));
-    send(SqliteStore::rebuild(of()));
+    send(SqliteStore::rebuild_all(of()));
     send(SqliteStore::maintain(of()));
     send(SqliteStore::close(of()));
     send(SqliteConfig::open(of()));

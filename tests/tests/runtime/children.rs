@@ -2,7 +2,6 @@
 
 use crate::common::dying::Dying;
 use crate::common::{agent, check_log, device, log, read, said};
-use agent_core::SessionStoreExt;
 use agent_core::event::{EventPayload, EventType};
 use agent_core::model::{Patch, Title};
 use agent_core::session::SessionSummary;
@@ -155,7 +154,7 @@ async fn crash_during_delivery_delivers_once(site: Site) {
             let now = child.refresh().await.unwrap();
             if now.status.state == SessionState::Running {
                 let lost = agent_core::commit::Trigger::LeaseExpired(now.epoch);
-                storage.sessions.trigger(living.effects(), child.id(), lost).await.unwrap();
+                storage.sessions.trigger(child.id(), lost).await.unwrap();
             }
             let scheduler = Scheduler::new(living.clone());
             let due = |id| move |session: &SessionSummary| session.id == id;

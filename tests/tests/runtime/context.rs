@@ -11,14 +11,12 @@ use agent_core::event::{
 };
 use agent_core::json::RawJson;
 use agent_core::model::CallId;
-use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::session::{NewSession, SessionRecord, SessionSummary};
 use agent_core::store::{
-    Capabilities, Durability, EventPage, LeaseStatus, Page, Purge, Purged, ReadEvents, Scope, SessionQuery,
+    Capabilities, Durability, EventPage, LeaseStore, Page, Purge, Purged, ReadEvents, Scope, SessionQuery,
+    SessionStoreWrapper,
 };
-use agent_core::{
-    Epoch, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp, WorkspaceId,
-    async_trait,
-};
+use agent_core::{MemoryStore, Result, Seq, SessionId, SessionStore, Timestamp, WorkspaceId, async_trait};
 use agent_runtime::context::{ContextLimits, Messages, ModelContext, ModelMessage};
 use agent_runtime::{Config, Gate, ScriptedProvider, Turn};
 use agent_tests::{Site, each_store};
@@ -34,7 +32,7 @@ impl SessionStore for Canned {
     async fn commit(&self, _: Commit) -> Result<Committed> {
         unreachable!()
     }
-    async fn load(&self, _: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, _: SessionId) -> Result<Arc<SessionRecord>> {
         unreachable!()
     }
     async fn read(&self, _: SessionId, read: ReadEvents) -> Result<EventPage> {
@@ -50,30 +48,13 @@ impl SessionStore for Canned {
     async fn purge(&self, _: Purge) -> Result<Purged> {
         unreachable!()
     }
-    async fn heartbeat(&self, _: SessionId, _: Epoch) -> Result<()> {
-        unreachable!()
-    }
-    async fn lease_status(&self, _: SessionId, _: Epoch) -> Result<LeaseStatus> {
-        unreachable!()
-    }
-    async fn put_blob(&self, _: agent_core::store::PutBlob) -> Result<()> {
-        unreachable!()
-    }
-
-    async fn read_blob(&self, _: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
-        unreachable!()
-    }
-
-    async fn list_blobs(&self, _: agent_core::store::BlobQuery) -> Result<Page<agent_core::store::BlobInfo>> {
-        unreachable!()
-    }
-
-    async fn sweep_blobs(&self, _: agent_core::store::SweepBlobs) -> Result<agent_core::store::SweptBlobs> {
-        unreachable!()
-    }
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::new(Scope::Process, Durability::None)
+    }
+
+    fn leases(&self) -> &dyn LeaseStore {
+        unreachable!()
     }
 }
 
@@ -145,7 +126,7 @@ impl Piece {
 }
 
 /// The pieces as a log, in commits of random lengths; and the record, as far as a context depends on it.
-fn canned(pieces: &[(Piece, bool)]) -> (Canned, Session) {
+fn canned(pieces: &[(Piece, bool)]) -> (Canned, SessionRecord) {
     let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let commit = Commit::create(&effects, new);
@@ -209,7 +190,7 @@ fn validate(messages: &Messages) {
     }
 }
 
-fn context(store: &Canned, session: &Session, limits: ContextLimits) -> ModelContext {
+fn context(store: &Canned, session: &SessionRecord, limits: ContextLimits) -> ModelContext {
     ModelContext::read(store, session, limits).now_or_never().unwrap().unwrap()
 }
 
@@ -284,10 +265,10 @@ async fn context_reads_only_the_end_of_a_long_history() {
     let faulty = Faulty::new(MemoryStore::new().into());
     let sessions = faulty.storage().sessions;
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let mut session = sessions.create(&effects, new).await.unwrap();
+    let mut session = sessions.create(new).await.unwrap();
     for _ in 0..1000 {
         let events = (0..10).map(|n| NewEvent::agent_message(format!("message {n}"))).collect();
-        session = sessions.append(&effects, session.id, session.head, events).await.unwrap().session;
+        session = sessions.append(session.id, session.head, events).await.unwrap().session;
     }
     let before = faulty.reads();
     let context = ModelContext::read(&*sessions, &session, ContextLimits::new(100, 1 << 20)).await.unwrap();
@@ -477,58 +458,20 @@ fn damage_in_older_history_is_named_and_survived() {
     #[derive(Debug)]
     struct Damaged(Canned);
     #[async_trait]
-    impl SessionStore for Damaged {
-        async fn commit(&self, _: Commit) -> Result<Committed> {
-            unreachable!()
+    impl SessionStoreWrapper for Damaged {
+        fn inner(&self) -> &dyn SessionStore {
+            &self.0
         }
-        async fn load(&self, _: SessionId) -> Result<Arc<Session>> {
-            unreachable!()
-        }
+
         async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
             if read.newest && read.before.is_some_and(|before| before <= Seq::new(51)) {
                 let text = "event 50 cannot be read; run a verification";
                 return Err(agent_core::Error::new(agent_core::ErrorKind::Corrupt, text));
             }
-            self.0.read(id, read).await
-        }
-        async fn list(&self, _: SessionQuery) -> Result<Page<SessionSummary>> {
-            unreachable!()
-        }
-        async fn purge(&self, _: Purge) -> Result<Purged> {
-            unreachable!()
-        }
-        async fn heartbeat(&self, _: SessionId, _: Epoch) -> Result<()> {
-            unreachable!()
-        }
-        async fn lease_status(&self, _: SessionId, _: Epoch) -> Result<LeaseStatus> {
-            unreachable!()
-        }
-        async fn put_blob(&self, _: agent_core::store::PutBlob) -> Result<()> {
-            unreachable!()
-        }
-
-        async fn read_blob(&self, _: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
-            unreachable!()
-        }
-
-        async fn list_blobs(
-            &self,
-            _: agent_core::store::BlobQuery,
-        ) -> Result<Page<agent_core::store::BlobInfo>> {
-            unreachable!()
-        }
-
-        async fn sweep_blobs(
-            &self,
-            _: agent_core::store::SweepBlobs,
-        ) -> Result<agent_core::store::SweptBlobs> {
-            unreachable!()
-        }
-
-        fn capabilities(&self) -> Capabilities {
-            Capabilities::new(Scope::Process, Durability::None)
+            SessionStore::read(&self.0, id, read).await
         }
     }
+
     let pieces: Vec<_> = (0..114).map(|n| (Piece::User(n.to_string(), true), false)).collect();
     let (store, session) = canned(&pieces);
     let store = Damaged(store);

@@ -10,7 +10,7 @@ use agent_admin::manifest::Manifest;
 use agent_core::commit::Commit;
 use agent_core::event::{EventType, NewEvent};
 use agent_core::model::{Attributes, Patch, Workspace, WorkspaceStatus};
-use agent_core::session::{ConversationKey, Session};
+use agent_core::session::{ConversationKey, SessionRecord};
 use agent_core::state::SessionState;
 use agent_core::store::{SessionQuery, SessionStoreWrapper};
 use agent_core::{
@@ -352,7 +352,7 @@ impl SessionStoreWrapper for Counting {
         &self.inner
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         self.loads.fetch_add(1, Ordering::Relaxed);
         self.inner.load(id).await
     }
@@ -632,7 +632,7 @@ async fn a_salvaged_copy_has_no_key(site: Site) {
     let chat = agent.conversation_with("key", "hello").await.unwrap();
     chat.run.finish().await.unwrap();
     let id = chat.conversation.id();
-    let saved = agent_admin::salvage::salvage(&storage, agent.effects(), id, None).await.unwrap().session;
+    let saved = agent_admin::salvage::salvage(&storage, id, None).await.unwrap().session;
     assert_eq!((saved.counts.messages(), saved.conversation_key()), (2, None), "{}", site.name);
     let by_key = SessionQuery::new().with_label(Attributes::CONVERSATION_KEY, "key");
     let listed = storage.sessions.list(by_key).await.unwrap().items;

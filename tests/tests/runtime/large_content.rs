@@ -14,7 +14,7 @@ use agent_core::event::{
 use agent_core::json::RawJson;
 use agent_core::model::{Access, Patch};
 use agent_core::state::Reason;
-use agent_core::store::{BlobQuery, PutBlob, SessionStoreWrapper, SweepBlobs};
+use agent_core::store::{BlobQuery, BlobStore, BlobStoreWrapper, PutBlob, SessionStoreWrapper, SweepBlobs};
 use agent_core::{
     BlobName, Error, ErrorKind, MemoryStore, Result, SessionId, SessionStore, Storage, WorkspaceId,
     WriteOutcome, async_trait,
@@ -99,7 +99,7 @@ fn results(messages: &Messages) -> Vec<String> {
 }
 
 async fn blobs(storage: &Storage, id: SessionId) -> Vec<u64> {
-    let page = storage.sessions.list_blobs(BlobQuery::new(id).with_limit(1000)).await.unwrap();
+    let page = storage.sessions.blobs().list(BlobQuery::new(id).with_limit(1000)).await.unwrap();
     page.items.iter().map(|blob| blob.bytes).collect()
 }
 
@@ -181,7 +181,7 @@ async fn output_above_its_preview_is_a_blob(site: Site) {
     assert_eq!(blobs(&target, chat.id()).await, [total as u64], "{store}: {report:?}");
     let copied = runtime(&target, &model).conversation_by_id(chat.id()).await.unwrap();
     assert_eq!(output_of(&copied, &result).await, text.as_bytes(), "{store}");
-    assert_eq!(storage.sessions.sweep_blobs(SweepBlobs::of(chat.id())).await.unwrap().blobs, 0, "{store}");
+    assert_eq!(storage.sessions.blobs().sweep(SweepBlobs::of(chat.id())).await.unwrap().blobs, 0, "{store}");
     check_log(&chat).await;
 }
 each_store!(output_above_its_preview_is_a_blob and files);
@@ -409,7 +409,7 @@ impl SessionStoreWrapper for Swept {
                 .with_outcome(WriteOutcome::Unknown));
         }
         if takes(&self.sweeps) {
-            self.store.sweep_blobs(SweepBlobs::of(commit.session)).await?;
+            self.store.blobs().sweep(SweepBlobs::of(commit.session)).await?;
         }
         self.store.commit(commit).await
     }
@@ -481,19 +481,30 @@ impl SessionStoreWrapper for Away {
         &*self.under
     }
 
-    async fn put_blob(&self, put: PutBlob) -> Result<()> {
-        if self.left.load(Ordering::SeqCst) > 0 { Err(away()) } else { self.under.put_blob(put).await }
-    }
-
     async fn commit(&self, commit: Commit) -> Result<Committed> {
         if takes(&self.left) { Err(away()) } else { self.under.commit(commit).await }
+    }
+
+    fn blobs(&self) -> &dyn BlobStore {
+        self
+    }
+}
+
+#[async_trait]
+impl BlobStoreWrapper for Away {
+    fn inner(&self) -> &dyn BlobStore {
+        self.under.blobs()
+    }
+
+    async fn put(&self, put: PutBlob) -> Result<()> {
+        if self.left.load(Ordering::SeqCst) > 0 { Err(away()) } else { self.under.blobs().put(put).await }
     }
 }
 
 /// A run that goes on without its store keeps the content, and puts it when the store is back.
 async fn a_run_without_its_store_keeps_content(site: Site) {
     let (store, under) = (site.name, site.open().await);
-    let sessions = Arc::new(Away { under: under.sessions.clone(), left: 0.into() });
+    let sessions = Arc::new(Away { under: under.sessions.store().clone(), left: 0.into() });
     let storage = Storage::new(under.workspaces.clone(), sessions.clone(), under.bindings.clone());
     let gate = agent_runtime::Gate::new();
     let drawn = ModelPart::part(image(1, 5000));
@@ -553,7 +564,7 @@ async fn death_at_any_step_leaves_nothing_wrong(site: Site) {
             }
             let report = tokio::time::timeout(DEADLINE, chat.ask(look(2))).await.expect("an answer");
             assert_eq!(report.unwrap().text, "Done.", "{store} {step}");
-            storage.sessions.sweep_blobs(SweepBlobs::of(chat.id())).await.unwrap();
+            storage.sessions.blobs().sweep(SweepBlobs::of(chat.id())).await.unwrap();
             let mut named: Vec<_> = log(&chat).await.into_iter().flat_map(|event| event.blobs).collect();
             named.sort_unstable();
             named.dedup();
@@ -642,7 +653,7 @@ async fn secrets_reach_no_blob(site: Site) {
     ask(&chat, Message::new("Keep").with_part(Part::Resource(streamed))).await;
 
     let direct = PutBlob::of_bytes(chat.id(), long());
-    let error = agent.storage().sessions.put_blob(direct).await.unwrap_err();
+    let error = agent.storage().sessions.blobs().put(direct).await.unwrap_err();
     assert!(
         *error.kind() == ErrorKind::InvalidInput && error.to_string().contains("secret key"),
         "{store}: {error}"

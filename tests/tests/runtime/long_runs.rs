@@ -13,9 +13,7 @@ use agent_core::model::CallId;
 use agent_core::session::NewSession;
 use agent_core::state::Reason;
 use agent_core::store::ReadEvents;
-use agent_core::{
-    Error, ErrorKind, MemoryStore, Result, Seq, SessionStoreExt, Storage, WorkspaceId, async_trait,
-};
+use agent_core::{Error, ErrorKind, MemoryStore, Result, Seq, Storage, WorkspaceId, async_trait};
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 use agent_runtime::{
     AgentBuilder, Config, Conversation, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream,
@@ -148,7 +146,7 @@ async fn request_cost_does_not_grow_with_the_turns() {
         let storage = faulty.storage();
         let sessions = storage.sessions.clone();
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        let mut now = sessions.create(&effects, new).await.unwrap();
+        let mut now = sessions.create(new).await.unwrap();
         for n in 0..turns {
             let run = effects.new_run_id();
             let begin = Trigger::BeginRun(LeaseRequest::new("test", run));
@@ -186,7 +184,7 @@ async fn a_conversation_of_before_goes_on() {
     let (effects, storage) = (Effects::default(), Storage::from(MemoryStore::new()));
     let sessions = storage.sessions.clone();
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let mut now = sessions.create(&effects, new).await.unwrap();
+    let mut now = sessions.create(new).await.unwrap();
     for n in 0..3 {
         let run = effects.new_run_id();
         let begin = Trigger::BeginRun(LeaseRequest::new("test", run));
@@ -235,7 +233,7 @@ async fn all_open_questions_follow_a_summary() {
     let (effects, storage) = (Effects::default(), Storage::from(MemoryStore::new()));
     let sessions = storage.sessions.clone();
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let mut now = sessions.create(&effects, new).await.unwrap();
+    let mut now = sessions.create(new).await.unwrap();
     let run = effects.new_run_id();
     let commit = Commit::seal(&effects, now.id, now.head)
         .with_events([NewEvent::user_message("first"), NewEvent::user_message("second")])

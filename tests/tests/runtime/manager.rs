@@ -12,7 +12,7 @@ use agent_core::{ErrorKind, Storage, WorkspaceId};
 use agent_runtime::{EchoProvider, NewWorkspace, Resolution, WorkspaceManager};
 
 fn manager(storage: &Storage) -> WorkspaceManager {
-    WorkspaceManager::new(storage.clone(), Effects::default())
+    WorkspaceManager::new(storage.clone())
 }
 
 async fn counts(storage: &Storage) -> (usize, usize) {
@@ -261,7 +261,6 @@ each_store!(deleted_main_session_is_replaced_by_one_new, flavor = "multi_thread"
 /// A hidden session is not made a person's session, and not ended by itself, by whatever call: what an area holds is there
 /// until its workspace goes. A session that only carries the label is a session as any other.
 async fn hidden_session_cannot_be_used_or_ended(site: Site) {
-    use agent_core::SessionStoreExt;
     use agent_core::model::{Actor, Patch};
     use agent_core::session::NewSession;
     use agent_core::state::SessionState;
@@ -272,7 +271,7 @@ async fn hidden_session_cannot_be_used_or_ended(site: Site) {
     let agent = agent(&storage, EchoProvider::new());
     let main = agent.open(&device("laptop")).await.unwrap();
     let workspace = main.record().workspace;
-    let area = WorkspaceFiles::new(&storage, &effects, workspace, WorkspaceArea::Memory);
+    let area = WorkspaceFiles::new(&storage, workspace, WorkspaceArea::Memory);
     area.put("a", "kept", Actor::USER).await.unwrap();
     let hidden = HiddenSession::area(workspace, WorkspaceArea::Memory).id();
     for refused in [
@@ -288,7 +287,7 @@ async fn hidden_session_cannot_be_used_or_ended(site: Site) {
     area.put("a", "still", Actor::USER).await.unwrap();
     let new = NewSession::new(effects.new_session_id(), workspace);
     let new = new.with_patch(&Patch::new().with_label(HiddenSession::LABEL, "of books"));
-    let own = storage.sessions.create(&effects, new).await.unwrap();
+    let own = storage.sessions.create(new).await.unwrap();
     manager.delete_session(own.id).await.unwrap();
     manager.delete(workspace).await.unwrap();
     let gone = storage.sessions.load(hidden).await.unwrap();

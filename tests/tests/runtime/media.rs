@@ -47,12 +47,12 @@ async fn models_are_given_the_bytes_of_blobs(site: Site) {
     // Larger than a request may hold; its bytes are not read.
     let film = vec![7; (32 << 20) + 1];
     let info = BlobInfo::of(&film);
-    storage.sessions.put_blob(PutBlob::of_bytes(chat.id(), film)).await.unwrap();
+    storage.sessions.blobs().put(PutBlob::of_bytes(chat.id(), film)).await.unwrap();
     let film = Media::blob("image/png", info.name, info.bytes).with_name("large.png");
     chat.prompt(Message::new("Look").with_part(Part::Image(film))).await.unwrap().finish().await.unwrap();
     let line = "[image large.png, image/png, 32.0 MiB] (left out: it is too large for a request)";
     assert_eq!(given(2), [with_bytes, Part::text(line)]);
-    assert_eq!(storage.sessions.sweep_blobs(SweepBlobs::of(chat.id())).await.unwrap().blobs, 0);
+    assert_eq!(storage.sessions.blobs().sweep(SweepBlobs::of(chat.id())).await.unwrap().blobs, 0);
 }
 each_store!(models_are_given_the_bytes_of_blobs);
 
@@ -98,11 +98,11 @@ async fn a_lost_blob_does_not_end_a_conversation() {
     let chat = runtime.conversation("pictures").await.unwrap();
     let put = PutBlob::of_bytes(chat.id(), "a cat");
     let (name, bytes) = (put.blob.name, put.blob.bytes);
-    storage.sessions.put_blob(put).await.unwrap();
+    storage.sessions.blobs().put(put).await.unwrap();
     let cat = Media::new("image/png", MediaSource::Blob { sha256: name, bytes });
     let said = NewEvent::from(Message::new("Look").with_part(Part::Image(cat.clone())));
     let head = chat.refresh().await.unwrap().head;
-    let said = storage.sessions.append(runtime.effects(), chat.id(), head, vec![said]).await.unwrap().last;
+    let said = storage.sessions.append(chat.id(), head, vec![said]).await.unwrap().last;
     let fork = chat.fork(None).await.unwrap();
     let mut removed = 0;
     let mut folders = vec![site.folder.path().to_owned()];
@@ -132,7 +132,7 @@ async fn a_lost_blob_does_not_end_a_conversation() {
     assert!(lost.to_string().contains(&expected), "{lost}");
     assert_eq!(*read(Seq::new(said.get() - 1)).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(*fork.media_bytes(&cat, 1024).await.unwrap_err().kind(), ErrorKind::NotFound);
-    storage.sessions.put_blob(PutBlob::of_bytes(chat.id(), "a cat")).await.unwrap();
+    storage.sessions.blobs().put(PutBlob::of_bytes(chat.id(), "a cat")).await.unwrap();
     assert_eq!(read(said).await.unwrap().into_bytes(1024).await.unwrap(), "a cat");
     assert_eq!(fork.media_bytes(&cat, 1024).await.unwrap(), "a cat");
     // A deleted session gives nothing out under its own id; its fork still reads.

@@ -12,7 +12,7 @@ use agent_core::event::{
 };
 use agent_core::json::RawJson;
 use agent_core::model::ActionKind;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::ReadEvents;
 use agent_core::{MemoryStore, Result, Seq, SessionId, SessionStoreExt, Storage, async_trait};
@@ -223,7 +223,7 @@ impl World {
     }
 
     /// Returns whether the log has an answer after an event.
-    async fn is_answered(&self, now: &Session, after: Seq) -> bool {
+    async fn is_answered(&self, now: &SessionRecord, after: Seq) -> bool {
         let read = ReadEvents::first(1).with_after(after).with_types([EventType::AGENT_RESPONSE]);
         !self.storage.sessions.history_of(now, read).await.unwrap().events.is_empty()
     }
@@ -238,7 +238,7 @@ impl World {
             2 if self.pick(4) == 0 => NewEvent::system_prompt(self.text()),
             3 if self.pick(4) == 0 => {
                 let summary = format!("by somebody else, {}", self.pick(1 << 40));
-                drop(sessions.compact(&self.effects, id, None, &summary).await);
+                drop(sessions.compact(id, None, &summary).await);
                 return;
             }
             _ => return,

@@ -14,7 +14,7 @@ use agent_core::clock::{Clock, Effects};
 use agent_core::event::ToolOutcome;
 use agent_core::json::RawJson;
 use agent_core::model::{Access, Patch, Usage};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{DeletedTenant, Page};
 use agent_core::{Backend, MemoryStore, Result, Storage, TenantId, Timestamp, WorkspaceId, async_trait};
@@ -301,7 +301,7 @@ impl Plugin for BadPlugin {
 
     fn before_run<'life0, 'life1, 'async_trait>(
         &'life0 self,
-        _: &'life1 Session,
+        _: &'life1 SessionRecord,
     ) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'async_trait>>
     where
         'life0: 'async_trait,
@@ -313,7 +313,7 @@ impl Plugin for BadPlugin {
 
     fn after_run<'life0, 'life1, 'life2, 'async_trait>(
         &'life0 self,
-        _: &'life1 Session,
+        _: &'life1 SessionRecord,
         _: &'life2 RunReport,
     ) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'async_trait>>
     where

@@ -146,7 +146,7 @@ impl Judge {
             2 if self.pick(8) == 0 => NewEvent::system_prompt(self.text()),
             3 => NewEvent::new("x.app.note".parse().unwrap(), RawJson::parse("[1]").unwrap()),
             4 => {
-                match sessions.compact(&self.effects, id, None, "by somebody else").await {
+                match sessions.compact(id, None, "by somebody else").await {
                     Ok(_) => {}
                     Err(error) => assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{error}"),
                 }

@@ -4,7 +4,7 @@ use crate::common::{agent, device, read};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::model::Patch;
-use agent_core::{ErrorKind, MemoryStore, SessionStoreExt, async_trait};
+use agent_core::{ErrorKind, MemoryStore, async_trait};
 use agent_runtime::context::ModelMessage;
 use agent_runtime::{AgentBuilder, EchoProvider, Plugin, ScriptedProvider, ToolSpec, Turn};
 use agent_tests::{Site, each_store};
@@ -94,7 +94,7 @@ async fn stored_blank_message_breaks_no_request(site: Site) {
     let chat = agent.open(&device("laptop")).await.unwrap();
     let blank = vec![NewEvent::user_message(" "), NewEvent::agent_message("\n"), NewEvent::user_message("")];
     let head = chat.record().head;
-    storage.sessions.append(agent.effects(), chat.id(), head, blank).await.unwrap();
+    storage.sessions.append(chat.id(), head, blank).await.unwrap();
     read(chat.prompt("anybody?").await.unwrap()).await;
     read(chat.prompt("hello?").await.unwrap()).await;
     for request in model.requests() {

@@ -378,7 +378,7 @@ async fn a_scheduler_runs_until_the_shutdown(site: Site) {
     task.await.unwrap();
     storage
         .sessions
-        .append(agent.effects(), chat.id(), chat.record().head, vec![NewEvent::user_message("late")])
+        .append(chat.id(), chat.record().head, vec![NewEvent::user_message("late")])
         .await
         .unwrap();
     assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Queued, "{name}");

@@ -9,10 +9,9 @@ use agent_admin::manifest::Manifest;
 use agent_core::event::{NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{Access, Patch, Resource};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::{
-    Backend, Error, ErrorKind, MemoryStore, Result, SessionStoreExt, Storage, TenantId, WorkspaceId,
-    async_trait,
+    Backend, Error, ErrorKind, MemoryStore, Result, Storage, TenantId, WorkspaceId, async_trait,
 };
 use agent_runtime::secrets::{Secret, SecretName, SecretSource, Secrets};
 use agent_runtime::{
@@ -64,18 +63,18 @@ impl Plugin for Careless {
             "say" => RawJson::of(&serde_json::json!({ "said": text, secret.expose(): [secret.expose()] })),
             "fail" => Err(Error::new(ErrorKind::Provider, text)),
             "write" => {
-                let (sessions, effects) = (&context.storage().sessions, context.effects());
+                let sessions = &context.storage().sessions;
                 let now = sessions.load(context.session).await?;
                 let titled = Patch::new().with_title(agent_core::model::Title::generated(&text));
                 let events = vec![NewEvent::user_message(&text), NewEvent::updated(titled)];
-                sessions.append(effects, now.id, now.head, events).await?;
+                sessions.append(now.id, now.head, events).await?;
                 RawJson::of(&secret.expose().len())
             }
             _ => RawJson::of(&format!("{secret:?}")),
         }
     }
 
-    async fn after_run(&self, _: &Session, _: &RunReport) -> Result<()> {
+    async fn after_run(&self, _: &SessionRecord, _: &RunReport) -> Result<()> {
         Err(Error::new(ErrorKind::Provider, self.last.lock().unwrap().clone()))
     }
 }
@@ -236,7 +235,7 @@ async fn session_gets_only_the_secrets_it_mounts() {
     let context = |session: &Conversation| {
         let now = session.record();
         let effects = chat.runtime().effects().clone();
-        ToolContext::new(&now, effects.new_run_id(), "a".parse().unwrap(), storage.clone(), effects)
+        ToolContext::new(&now, effects.new_run_id(), "a".parse().unwrap(), storage.clone())
     };
     let given = context(&fork).with_secrets(known()).secret(&name()).await.unwrap();
     assert_eq!(given.expose(), VALUE);
@@ -311,20 +310,20 @@ async fn mounted_secrets_are_redacted_from_run_start() {
     read(chat.prompt("go").await.unwrap()).await;
     assert_eq!(said(&chat).await[1].1, "it is (secret github)");
 
-    let (sessions, effects) = (&chat.runtime().storage().sessions, chat.runtime().effects());
+    let sessions = &chat.runtime().storage().sessions;
     let resource = Resource::new("repository", format!("https://x:{VALUE}@host"), "/r");
     let patch = Patch::new()
         .with_resources(vec![resource])
         .with_label("of", "token")
         .with_metadata(VALUE, RawJson::of(&1).unwrap());
-    let child = sessions.create_child(effects, chat.id(), patch).await.unwrap();
+    let child = sessions.create_child(chat.id(), patch).await.unwrap();
     let own = RawJson::of(&BTreeMap::from([(VALUE, VALUE)])).unwrap();
     let nested = serde_json::json!({ "stdout": serde_json::json!({ "key": VALUE }).to_string() }).to_string();
     let events = vec![
         NewEvent::new("x.app.note".parse().unwrap(), own),
         NewEvent::user_message(nested).with_extra(VALUE, RawJson::of(&VALUE).unwrap()),
     ];
-    sessions.append(effects, child.id, child.head, events).await.unwrap();
+    sessions.append(child.id, child.head, events).await.unwrap();
     let export = Manifest::export(&**sessions, child.id).await.unwrap().to_json().unwrap();
     assert_hidden("an export", export.as_bytes());
     assert_eq!(export.matches("(secret github)").count(), 9, "{export}");

@@ -10,7 +10,7 @@ use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::{Decision, Event, EventType, NewEvent, ToolConfirmation, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{Actor, Patch, Timer};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::SessionState;
 use agent_core::store::SessionQuery;
 use agent_core::{ErrorKind, RunId, Seq, SessionId, SessionStoreExt, Storage, Timestamp, WorkspaceId};
@@ -167,7 +167,7 @@ async fn timer_tool_waits_for_consent_if_required(site: Site) {
 each_store!(timer_tool_waits_for_consent_if_required);
 
 /// A session that a run of this id holds, with a call of each tool open.
-async fn calling(storage: &Storage, effects: &Effects) -> (Arc<Session>, RunId) {
+async fn calling(storage: &Storage, effects: &Effects) -> (Arc<SessionRecord>, RunId) {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let run = effects.new_run_id();
     let create = Commit::create(effects, new)
@@ -185,8 +185,14 @@ async fn calling(storage: &Storage, effects: &Effects) -> (Arc<Session>, RunId) 
 const TOOLS: [(&str, &str); 3] =
     [("cancel_timer", CANCEL), ("schedule_timer", TIMER), ("start_child", CHILD)];
 
-fn context(storage: &Storage, effects: &Effects, session: &Session, run: RunId, tool: &str) -> ToolContext {
-    ToolContext::new(session, run, tool.parse().unwrap(), storage.clone(), effects.clone())
+fn context(
+    storage: &Storage,
+    effects: &Effects,
+    session: &SessionRecord,
+    run: RunId,
+    tool: &str,
+) -> ToolContext {
+    ToolContext::new(session, run, tool.parse().unwrap(), storage.clone().with_effects(effects.clone()))
 }
 
 /// What the calls of [`calling`] are to come to, and no more.
@@ -227,7 +233,7 @@ async fn repeated_call_takes_effect_once(site: Site) {
     // So much later that the record no longer remembers the commits, by a clock that went on.
     for n in 0..40 {
         let label = NewEvent::updated(Patch::new().with_label("n", n.to_string()));
-        storage.sessions.append(&effects, session.id, session.head, vec![label]).await.unwrap();
+        storage.sessions.append(session.id, session.head, vec![label]).await.unwrap();
     }
     clock.0.fetch_add(7_000_000_000, Ordering::SeqCst);
     for ((tool, input), said) in TOOLS.into_iter().zip(&said) {
@@ -238,7 +244,7 @@ async fn repeated_call_takes_effect_once(site: Site) {
     check_once(&storage, session.id, name).await;
 
     let lost = Trigger::LeaseExpired(session.epoch);
-    storage.sessions.trigger(&effects, session.id, lost).await.unwrap();
+    storage.sessions.trigger(session.id, lost).await.unwrap();
     for (tool, input) in TOOLS {
         let context = context(&storage, &effects, &session, run, tool);
         let error = SessionTools::new().call(tool, json(input), context).await.unwrap_err();
@@ -246,7 +252,7 @@ async fn repeated_call_takes_effect_once(site: Site) {
     }
     let run = effects.new_run_id();
     let begin = Trigger::BeginRun(LeaseRequest::new("phone", run));
-    let begun = storage.sessions.trigger(&effects, session.id, begin).await.unwrap().session;
+    let begun = storage.sessions.trigger(session.id, begin).await.unwrap().session;
     for (tool, input) in TOOLS {
         let context = context(&storage, &effects, &session, run, tool);
         let error = SessionTools::new().call(tool, json(input), context).await.unwrap_err();
@@ -303,7 +309,7 @@ async fn crash_during_a_call_takes_effect_at_most_once(site: Site) {
             }
             if now.status.state == SessionState::Running {
                 let lost = Trigger::LeaseExpired(now.epoch);
-                storage.sessions.trigger(living.effects(), chat.id(), lost).await.unwrap();
+                storage.sessions.trigger(chat.id(), lost).await.unwrap();
             }
             while model.requests().len() < 2
                 && let Some(run) = chat.run_pending().await.unwrap()

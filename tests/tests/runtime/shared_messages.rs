@@ -3,10 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use crate::common::agent_with;
-use agent_core::clock::Effects;
 use agent_core::event::{Media, MediaSource, Message, ModelOrigin, NewEvent, Part};
 use agent_core::json::RawJson;
-use agent_core::{MemoryStore, Result, SessionStoreExt, Storage, async_trait};
+use agent_core::{MemoryStore, Result, Storage, async_trait};
 use agent_runtime::context::{ContextLimits, ModelMessage};
 use agent_runtime::{
     Config, FaultKind, LlmProvider, ModelCall, ModelCapabilities, ModelEvent, ModelRequest, ModelStream,
@@ -91,7 +90,7 @@ async fn requests(calls: usize) -> Vec<ModelRequest> {
     for _ in 0..MESSAGES / 100 {
         let exchange = [NewEvent::user_message("What is it?"), NewEvent::agent_message("It rains.")];
         let events = std::iter::repeat_n(exchange, 50).flatten().collect();
-        head = storage.sessions.append(&Effects::default(), chat.id(), head, events).await.unwrap().last;
+        head = storage.sessions.append(chat.id(), head, events).await.unwrap().last;
     }
     let picture = Part::Image(Media::inline("image/png", vec![1; 5000]));
     chat.send(Message::new("Look.").with_part(picture)).await.unwrap();

@@ -32,7 +32,7 @@ async fn inputs_before_ready_are_kept_and_served(site: Site) {
     assert_eq!(stored.state, SessionState::Initializing, "{name}");
     assert_eq!(stored.holder.as_deref(), Some("preparer"), "{name}");
     assert!(chat.run_pending().await.unwrap().is_none(), "{name}");
-    storage.sessions.trigger(&effects, id, Trigger::Ready).await.unwrap();
+    storage.sessions.trigger(id, Trigger::Ready).await.unwrap();
     assert_eq!(read(chat.run_pending().await.unwrap().unwrap()).await.0, "early", "{name}");
     check_log(&chat).await;
 }
@@ -98,7 +98,7 @@ async fn run_pending_starts_at_most_one_run(site: Site) {
     let mut timer = Timer::new("daily", at);
     timer.note = "Water the plants.".to_owned();
     let timer = NewEvent::timer_scheduled(timer);
-    storage.sessions.append(agent.effects(), chat.id(), chat.record().head, vec![timer]).await.unwrap();
+    storage.sessions.append(chat.id(), chat.record().head, vec![timer]).await.unwrap();
     assert!(chat.run_pending().await.unwrap().is_none(), "{name}: not due yet");
     assert!(chat.run_when_free().await.unwrap().is_none(), "{name}: nor does it wait for that");
     clock.0.store(60_000_000, Ordering::SeqCst);
@@ -120,7 +120,7 @@ async fn a_failed_session_is_recovered_explicitly(site: Site) {
     let chat = agent.open(&device("laptop")).await.unwrap();
     chat.send("kept").await.unwrap();
     let failure = Failure::new(Reason::SystemError, "the disk is gone");
-    storage.sessions.trigger(agent.effects(), chat.id(), Trigger::Fail(failure.clone())).await.unwrap();
+    storage.sessions.trigger(chat.id(), Trigger::Fail(failure.clone())).await.unwrap();
     let now = chat.refresh().await.unwrap();
     assert_eq!((now.status.state, now.failure.clone()), (SessionState::Failed, Some(failure)), "{name}");
     let error = chat.prompt("more").await.unwrap_err();

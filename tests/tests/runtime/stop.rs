@@ -95,7 +95,7 @@ async fn interrupt_clears_pending_work(site: Site) {
     let chat = agent.open(&device("laptop")).await.unwrap();
     chat.send("later").await.unwrap();
     let timer = NewEvent::timer_scheduled(Timer::new("daily", Timestamp::MIN));
-    storage.sessions.append(agent.effects(), chat.id(), chat.record().head, vec![timer]).await.unwrap();
+    storage.sessions.append(chat.id(), chat.record().head, vec![timer]).await.unwrap();
     assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Queued, "{name}");
     chat.interrupt().await.unwrap();
     let now = chat.refresh().await.unwrap();

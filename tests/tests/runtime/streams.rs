@@ -7,7 +7,7 @@ use agent_core::event::{EventType, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::model::{Actor, Role};
 use agent_core::store::SessionQuery;
-use agent_core::{ErrorKind, MemoryStore, Seq, SessionStoreExt};
+use agent_core::{ErrorKind, MemoryStore, Seq};
 use agent_runtime::{Conversation, ConversationMessage, EchoProvider, Input, ScriptedProvider, Turn};
 use agent_tests::{Site, each_store};
 use futures::{StreamExt, TryStreamExt};
@@ -50,7 +50,7 @@ async fn messages_come_in_order(site: Site) {
             NewEvent::agent_message(format!("answer {n}")),
             NewEvent::new("x.app.seen".parse().unwrap(), RawJson::empty_object()),
         ];
-        head = storage.sessions.append(agent.effects(), chat.id(), head, events).await.unwrap().last;
+        head = storage.sessions.append(chat.id(), head, events).await.unwrap().last;
         expected.extend([text, format!("answer {n}")]);
     }
     assert_eq!(texts(&chat).await, expected);
@@ -91,7 +91,7 @@ async fn messages_are_the_visible_history(site: Site) {
     assert_eq!(texts(&fork).await.len(), 4, "the fork has its own view");
     let head = chat.refresh().await.unwrap().head;
     let written = vec![NewEvent::user_message("four"), NewEvent::agent_message("five")];
-    storage.sessions.replace(agent.effects(), chat.id(), head, written).await.unwrap();
+    storage.sessions.replace(chat.id(), head, written).await.unwrap();
     assert_eq!(texts(&chat).await, ["four", "five"]);
 }
 
@@ -104,7 +104,7 @@ async fn messages_are_read_a_page_at_a_time() {
     let agent = agent(&faulty.storage(), EchoProvider::new());
     let chat = agent.conversation("key").await.unwrap();
     let said: Vec<_> = (0..1000).map(|n| NewEvent::user_message(format!("{n}"))).collect();
-    agent.storage().sessions.append(agent.effects(), chat.id(), Seq::ZERO, said).await.unwrap();
+    agent.storage().sessions.append(chat.id(), Seq::ZERO, said).await.unwrap();
     for newest in [false, true] {
         let before = faulty.reads();
         let mut messages = if newest { chat.messages_newest_first() } else { chat.messages() };
@@ -112,7 +112,7 @@ async fn messages_are_read_a_page_at_a_time() {
         messages.try_next().await.unwrap().unwrap();
         assert_eq!(faulty.reads(), before + 1);
         let late = vec![NewEvent::user_message("late")];
-        agent.storage().sessions.append(agent.effects(), chat.id(), Seq::ZERO, late).await.unwrap();
+        agent.storage().sessions.append(chat.id(), Seq::ZERO, late).await.unwrap();
         let rest = messages.try_fold(0, |count, message| async move {
             assert_ne!(message.text, "late");
             Ok(count + 1)
@@ -156,7 +156,7 @@ async fn damage_ends_a_stream_of_messages() {
     let chat = before.conversation("key").await.unwrap();
     for n in 0..10 {
         let said = vec![NewEvent::user_message(format!("text {n}"))];
-        storage.sessions.append(before.effects(), chat.id(), Seq::ZERO, said).await.unwrap();
+        storage.sessions.append(chat.id(), Seq::ZERO, said).await.unwrap();
     }
     damage(&site, &chat, "text 4");
     for (mut messages, expected) in [

@@ -12,7 +12,7 @@ use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::{NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{Capabilities, SessionStoreWrapper};
+use agent_core::store::{Capabilities, LeaseStore, LeaseStoreWrapper, SessionStoreWrapper};
 use agent_core::{
     Epoch, ErrorKind, MemoryStore, Result, SessionId, SessionStore, SessionStoreExt, Storage, async_trait,
 };
@@ -66,9 +66,20 @@ impl SessionStoreWrapper for SlowLeases {
         self.store.capabilities().with_min_lease(self.least)
     }
 
+    fn leases(&self) -> &dyn LeaseStore {
+        self
+    }
+}
+
+#[async_trait]
+impl LeaseStoreWrapper for SlowLeases {
+    fn inner(&self) -> &dyn LeaseStore {
+        self.store.leases()
+    }
+
     async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         self.heartbeats.fetch_add(1, Ordering::SeqCst);
-        self.store.heartbeat(id, epoch).await
+        self.store.leases().heartbeat(id, epoch).await
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::{agent_with, calls, check_log, device, log, read, said};
 use agent_core::event::{EventType, ToolOutcome};
 use agent_core::json::RawJson;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::{Error, ErrorKind, Result, SessionStore, Storage, async_trait};
 use agent_runtime::context::{ContextLimits, ModelMessage};
@@ -59,12 +59,12 @@ impl Plugin for Tools {
         }
     }
 
-    async fn before_run(&self, session: &Session) -> Result<()> {
+    async fn before_run(&self, session: &SessionRecord) -> Result<()> {
         self.hooks.lock().unwrap().push(format!("before {}", session.status.state));
         Ok(())
     }
 
-    async fn after_run(&self, session: &Session, report: &RunReport) -> Result<()> {
+    async fn after_run(&self, session: &SessionRecord, report: &RunReport) -> Result<()> {
         self.hooks.lock().unwrap().push(format!("after {} {}", session.status.state, report.text));
         Ok(())
     }
@@ -149,10 +149,10 @@ async fn hooks_are_called_and_isolated(site: Site) {
         fn name(&self) -> &str {
             "bad"
         }
-        async fn before_run(&self, _: &Session) -> Result<()> {
+        async fn before_run(&self, _: &SessionRecord) -> Result<()> {
             panic!("bad hook")
         }
-        async fn after_run(&self, _: &Session, _: &RunReport) -> Result<()> {
+        async fn after_run(&self, _: &SessionRecord, _: &RunReport) -> Result<()> {
             Err(Error::new(ErrorKind::Provider, "bad hook"))
         }
     }
@@ -164,11 +164,11 @@ async fn hooks_are_called_and_isolated(site: Site) {
         fn name(&self) -> &str {
             self.0
         }
-        async fn before_run(&self, _: &Session) -> Result<()> {
+        async fn before_run(&self, _: &SessionRecord) -> Result<()> {
             self.1.lock().unwrap().push(format!("{} before", self.0));
             Ok(())
         }
-        async fn after_run(&self, _: &Session, _: &RunReport) -> Result<()> {
+        async fn after_run(&self, _: &SessionRecord, _: &RunReport) -> Result<()> {
             self.1.lock().unwrap().push(format!("{} after", self.0));
             Ok(())
         }

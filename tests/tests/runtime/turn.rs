@@ -10,7 +10,7 @@ use agent_core::json::RawJson;
 use agent_core::model::Patch;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::ReadEvents;
-use agent_core::{ErrorKind, Seq, SessionStoreExt, Timestamp};
+use agent_core::{ErrorKind, Seq, Timestamp};
 use agent_runtime::context::ModelMessage;
 use agent_runtime::{AgentBuilder, Config, EchoProvider, RunOutcome, ScriptedProvider, StopReason, Turn};
 use agent_tests::{Site, each_store};
@@ -118,7 +118,7 @@ async fn the_custom_system_prompt_is_restored(site: Site) {
     let injected = agent_core::event::SystemMessage::injected("It is raining.");
     let injected = NewEvent::of(&EventPayload::SystemMessage(injected));
     let head = chat.record().head;
-    storage.sessions.append(agent.effects(), chat.id(), head, vec![injected]).await.unwrap();
+    storage.sessions.append(chat.id(), head, vec![injected]).await.unwrap();
     read(chat.prompt("2").await.unwrap()).await;
     chat.clear().await.unwrap();
     read(chat.prompt("3").await.unwrap()).await;

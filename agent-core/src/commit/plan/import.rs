@@ -10,10 +10,10 @@ use crate::commit::{Commit, LeaseRequest};
 use crate::event::Event;
 use crate::event::payload::blobs::NamedBlobs;
 use crate::model::{Counts, Lineage, Origin};
-use crate::session::Session;
+use crate::session::SessionRecord;
 
 /// Stores the events of a commit as they were stored elsewhere.
-pub(super) fn restore(now: Option<&Session>, commit: &Commit, events: &[Event]) -> Result<Plan> {
+pub(super) fn restore(now: Option<&SessionRecord>, commit: &Commit, events: &[Event]) -> Result<Plan> {
     let of = events.len();
     let (mut after, mut blobs) = (now.cloned(), Vec::new());
     for (n, event) in (1..).zip(events) {
@@ -71,9 +71,9 @@ pub(super) fn restore(now: Option<&Session>, commit: &Commit, events: &[Event]) 
 /// # use agent_core::store::ReadEvents;
 /// use agent_core::commit::apply_untrusted;
 ///
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// # let session = store.create(new).await?;
 /// let mut folded = None;
 /// for event in store.read(session.id, ReadEvents::first(100)).await?.events {
 ///     apply_untrusted(&mut folded, session.id, &event)?;
@@ -81,12 +81,12 @@ pub(super) fn restore(now: Option<&Session>, commit: &Commit, events: &[Event]) 
 /// assert_eq!(folded.as_ref(), Some(&*session));
 /// # Ok(()) }
 /// ```
-pub fn apply_untrusted(after: &mut Option<Session>, id: SessionId, event: &Event) -> Result<()> {
+pub fn apply_untrusted(after: &mut Option<SessionRecord>, id: SessionId, event: &Event) -> Result<()> {
     let before = after.as_ref().map_or(Epoch::ZERO, |session| session.epoch);
     let live = after.as_ref().and_then(|session| session.lease.as_ref()).map(|lease| lease.epoch);
     let session = match after {
         None => {
-            let session = after.insert(Session::begin(id, event)?);
+            let session = after.insert(SessionRecord::begin(id, event)?);
             check_origin(session)?;
             session
         }
@@ -101,7 +101,7 @@ pub fn apply_untrusted(after: &mut Option<Session>, id: SessionId, event: &Event
 }
 
 /// Refuses a state with no way out: a run without a lease, or a wait without a question.
-fn check_state(session: &Session) -> Result<()> {
+fn check_state(session: &SessionRecord) -> Result<()> {
     let state = session.status.state;
     let what = match state {
         SessionState::Running if session.lease.is_none() => "its lease has no holder",
@@ -121,7 +121,7 @@ const SEQ_MAX: u64 = (1 << 53) - 1;
 
 /// Refuses a session with an origin or a lineage that is impossible. Only a store that holds the ancestors can check
 /// the rest.
-fn check_origin(session: &Session) -> Result<()> {
+fn check_origin(session: &SessionRecord) -> Result<()> {
     let no = |what: &str| Err(Error::corrupt(format!("session {} {what}", session.id)));
     let lineage = &session.lineage;
     if session.origin.parent() == Some(session.id)
@@ -148,7 +148,7 @@ fn check_origin(session: &Session) -> Result<()> {
 /// Refuses numbers that no log of this library reaches.
 ///
 /// A session could not continue to count from them, or would accept the writes of a run that has lost its lease.
-fn check_numbers(session: &Session, before: Epoch, live: Option<Epoch>) -> Result<()> {
+fn check_numbers(session: &SessionRecord, before: Epoch, live: Option<Epoch>) -> Result<()> {
     let head = session.head;
     let no = |what: &str, number: u64| {
         Err(Error::corrupt(format!("session {} has {what} {number} at event {head}", session.id)))

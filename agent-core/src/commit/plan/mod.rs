@@ -11,7 +11,7 @@ use crate::commit::plan::planner::{Plan, Planner, nothing_to_do};
 
 use crate::base::{Epoch, Error, ErrorKind, Result, Seq, SessionState};
 use crate::commit::{Commit, Committed, Precondition, Step, Trigger};
-use crate::session::{RECENT_COMMITS, Session};
+use crate::session::{RECENT_COMMITS, SessionRecord};
 
 /// Decides what `commit` does to the session `now`.
 ///
@@ -31,7 +31,7 @@ use crate::session::{RECENT_COMMITS, Session};
 /// - `NotFound`, `Deleted`: there is no session; it is a tombstone.
 /// - `Fenced`: the lease of [`Commit::with_fence`] is not held any more.
 /// - `Busy`: a run that holds no lease writes events that only the running one may write; or the import of the session
-///   is [incomplete](field@Session::import_end), and the commit does not continue it.
+///   is [incomplete](field@SessionRecord::import_end), and the commit does not continue it.
 /// - `InvalidTransition`, `InvalidInput`, `LimitExceeded`: the commit itself is invalid.
 /// - `Expired`: the commit answers a question that [expired](field@crate::model::parts::PendingAction::expires_at) at
 ///   or before [`Commit::at`].
@@ -57,11 +57,11 @@ use crate::session::{RECENT_COMMITS, Session};
 /// assert!(matches!(error.kind(), ErrorKind::Conflict { .. }));
 /// # Ok::<(), agent_core::Error>(())
 /// ```
-pub fn plan(now: Option<&Session>, commit: &Commit) -> Result<Plan> {
+pub fn plan(now: Option<&SessionRecord>, commit: &Commit) -> Result<Plan> {
     decide(now, commit).map_err(|error| error.about(format_args!("session {}", commit.session)))
 }
 
-fn decide(now: Option<&Session>, commit: &Commit) -> Result<Plan> {
+fn decide(now: Option<&SessionRecord>, commit: &Commit) -> Result<Plan> {
     if let Some(session) = now {
         if let Some(known) = session.recent.iter().find(|recent| recent.id == commit.id) {
             return Ok(Plan::Answer(Box::new(Committed {
@@ -103,7 +103,7 @@ fn decide(now: Option<&Session>, commit: &Commit) -> Result<Plan> {
 }
 
 /// Refuses everything but a deletion while an import is incomplete: after another event, it could not be completed.
-fn check_import(now: Option<&Session>, commit: &Commit) -> Result<()> {
+fn check_import(now: Option<&SessionRecord>, commit: &Commit) -> Result<()> {
     let Some((session, end)) = now.and_then(|session| Some((session, session.import_end?))) else {
         return Ok(());
     };
@@ -120,7 +120,7 @@ fn check_import(now: Option<&Session>, commit: &Commit) -> Result<()> {
     ))
 }
 
-fn check_fence(now: Option<&Session>, commit: &Commit) -> Result<()> {
+fn check_fence(now: Option<&SessionRecord>, commit: &Commit) -> Result<()> {
     let Some(epoch) = commit.fence else { return Ok(()) };
     let newest = now.map_or(Epoch::ZERO, |session| session.epoch);
     let live = now.and_then(|session| session.lease.as_ref()).is_some_and(|lease| lease.epoch == epoch);
@@ -136,7 +136,7 @@ fn check_fence(now: Option<&Session>, commit: &Commit) -> Result<()> {
     ))
 }
 
-fn check_expectation(now: Option<&Session>, commit: &Commit) -> Result<()> {
+fn check_expectation(now: Option<&SessionRecord>, commit: &Commit) -> Result<()> {
     let conflict = |head, text| Err(Error::new(ErrorKind::Conflict { head }, text));
     match (now, commit.precondition) {
         (None, Precondition::MustNotExist) => Ok(()),

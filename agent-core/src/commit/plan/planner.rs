@@ -8,7 +8,7 @@ use crate::base::{
 use crate::commit::{COMMIT_MAX_BLOBS, Commit, Committed, LeaseRequest, PLANNED_MAX_EVENTS, Step, Trigger};
 use crate::event::{Comment, Event, EventPayload, NewEvent, SpanCompleted, ToolOutcome, ToolResult};
 use crate::model::{Actor, DOCUMENTS_MAX, Failure, Lease, NeededBlob, Request, Status, Transition};
-use crate::session::{NewSession, OPEN_CALLS_MAX, RECORD_CONTENT_MAX_BYTES, Session, TIMERS_MAX};
+use crate::session::{NewSession, OPEN_CALLS_MAX, RECORD_CONTENT_MAX_BYTES, SessionRecord, TIMERS_MAX};
 
 /// Work of a backend for one commit.
 ///
@@ -16,11 +16,11 @@ use crate::session::{NewSession, OPEN_CALLS_MAX, RECORD_CONTENT_MAX_BYTES, Sessi
 /// use std::sync::Arc;
 /// use agent_core::commit::{Commit, Committed};
 /// use agent_core::event::Event;
-/// use agent_core::session::Session;
+/// use agent_core::session::SessionRecord;
 /// use agent_core::{Plan, Result, plan};
 ///
 /// /// Commits to a log in memory. A backend makes these steps one atomic step.
-/// fn commit(log: &mut Vec<Event>, record: &mut Option<Arc<Session>>, commit: &Commit) -> Result<Committed> {
+/// fn commit(log: &mut Vec<Event>, record: &mut Option<Arc<SessionRecord>>, commit: &Commit) -> Result<Committed> {
 ///     let planned = plan(record.as_deref(), commit)?;
 ///     if let Plan::Write { events, after, .. } = &planned {
 ///         log.extend(events.iter().cloned());
@@ -46,7 +46,7 @@ pub enum Plan {
         /// Events, at least one, in order.
         events: Vec<Event>,
         /// Record after these events.
-        after: Arc<Session>,
+        after: Arc<SessionRecord>,
         /// Blobs of the session's own log that must be there: sorted by name, each once. The atomic step
         /// [checks](NeededBlob::check) this.
         blobs: Vec<NeededBlob>,
@@ -74,7 +74,7 @@ impl Plan {
 /// Plan under construction: the steps applied so far, and the session as it would be after them.
 pub(super) struct Planner<'a> {
     pub(super) commit: &'a Commit,
-    pub(super) session: Session,
+    pub(super) session: SessionRecord,
     pub(super) events: Vec<Event>,
     /// Composed transition of each event, parallel to `events`.
     pub(super) transitions: Vec<Option<Transition>>,
@@ -85,7 +85,7 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn run(now: Option<&Session>, commit: &'a Commit) -> Result<Plan> {
+    pub(super) fn run(now: Option<&SessionRecord>, commit: &'a Commit) -> Result<Plan> {
         let mut steps = commit.steps.as_slice();
         let mut planner = match now {
             Some(session) => Self {
@@ -128,7 +128,7 @@ impl<'a> Planner<'a> {
         new.created.attributes.check()?;
         let seq = new.created.lineage.base().next();
         let event = sealed(commit, seq, NewEvent::of(&body));
-        let session = Session::begin(new.id, &event)?;
+        let session = SessionRecord::begin(new.id, &event)?;
         Ok(Self {
             commit,
             session,
@@ -140,7 +140,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Stores the transitions on their events, numbers the events, checks the limits.
-    pub(super) fn finish(mut self, now: Option<&Session>) -> Result<Plan> {
+    pub(super) fn finish(mut self, now: Option<&SessionRecord>) -> Result<Plan> {
         if self.events.is_empty() {
             return Ok(Plan::Answer(Box::new(nothing_to_do(self.session))));
         }
@@ -160,9 +160,9 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns the record that a reader of the events computes.
-    fn replayed(&self, now: Option<&Session>) -> Result<Session> {
+    fn replayed(&self, now: Option<&SessionRecord>) -> Result<SessionRecord> {
         let (mut session, rest) = match (now, self.events.as_slice()) {
-            (None, [first, rest @ ..]) => (Session::begin(self.commit.session, first)?, rest),
+            (None, [first, rest @ ..]) => (SessionRecord::begin(self.commit.session, first)?, rest),
             (None, []) => return Err(Error::invalid("a commit without events")),
             (Some(now), events) => (now.clone(), events),
         };
@@ -360,7 +360,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-pub(super) fn busy(session: &Session, lease: &Lease) -> Error {
+pub(super) fn busy(session: &SessionRecord, lease: &Lease) -> Error {
     Error::new(
         ErrorKind::Busy { holder: lease.holder.clone() },
         format!(
@@ -403,8 +403,8 @@ pub(super) fn needed_blobs(session: SessionId, blobs: Vec<NeededBlob>) -> Result
 ///
 /// A commit that does not increase what exceeds a limit is accepted, so that a session at its limit can always end,
 /// close its calls and be cleared.
-pub(super) fn check_limits(now: Option<&Session>, after: &Session) -> Result<()> {
-    let counts = |session: &Session| {
+pub(super) fn check_limits(now: Option<&SessionRecord>, after: &SessionRecord) -> Result<()> {
+    let counts = |session: &SessionRecord| {
         [session.open_calls.len(), session.open_spans.len(), session.timers.len(), session.documents.len()]
     };
     let before = now.map_or([0; 4], counts);
@@ -440,7 +440,7 @@ impl From<&Error> for Failure {
     }
 }
 
-pub(super) fn nothing_to_do(session: Session) -> Committed {
+pub(super) fn nothing_to_do(session: SessionRecord) -> Committed {
     let session = Arc::new(session);
     Committed { first: session.head.next(), last: session.head, epoch: None, session, replayed: false }
 }

@@ -61,6 +61,14 @@ impl Planner<'_> {
         }
     }
 
+    /// Returns the status to which a trigger leads; `None` if the session has reached it already.
+    fn next_status(&self, kind: TriggerKind, reason: Reason) -> Result<Option<Status>> {
+        Ok(match self.target(kind)? {
+            Target::Already => None,
+            target => Some(self.resolve_target(target, reason)),
+        })
+    }
+
     /// Applies a trigger that changes the state and a few fields.
     pub(super) fn simple(
         &mut self,
@@ -68,11 +76,7 @@ impl Planner<'_> {
         reason: Reason,
         set: impl FnOnce(&mut Transition),
     ) -> Result<()> {
-        let target = self.target(kind)?;
-        if target == Target::Already {
-            return Ok(());
-        }
-        let status = self.resolve_target(target, reason);
+        let Some(status) = self.next_status(kind, reason)? else { return Ok(()) };
         let mut change = self.change(kind, status.state, status.reason);
         set(&mut change);
         self.carry()?;
@@ -339,11 +343,7 @@ impl Planner<'_> {
         reason: Reason,
         set: impl FnOnce(&mut Transition),
     ) -> Result<()> {
-        let target = self.target(kind)?;
-        if target == Target::Already {
-            return Ok(());
-        }
-        let status = self.resolve_target(target, reason);
+        let Some(status) = self.next_status(kind, reason)? else { return Ok(()) };
         self.close_calls()?;
         self.carry()?;
         let mut change = match self.session.lease.as_ref().map(|lease| lease.epoch) {

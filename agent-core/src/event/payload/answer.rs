@@ -8,6 +8,7 @@ use crate::base::text::check_text;
 use crate::base::{BlobName, Error, RawFields, RawJson, Result, Seq, is_default};
 use crate::event::payload::content::{NAME_MAX_BYTES, Part, check_parts, repeats};
 use crate::event::payload::media::on_a_line;
+use crate::setters;
 
 /// Maximum number of citations of one message.
 pub const CITATIONS_MAX: usize = 4096;
@@ -108,18 +109,23 @@ impl ModelOrigin {
 /// assert_eq!(message.text_view(), "A tabby.\n[1] Cats, https://cats.example");
 /// ```
 #[must_use]
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Citation {
     /// Address of the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// Title of the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// First byte of the range, in the UTF-8 form of the message's `text`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<u64>,
     /// End of the range, exclusive.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<u64>,
     /// Members that this version does not know, in order.
+    #[serde(flatten)]
     pub extra: RawFields,
 }
 
@@ -207,26 +213,6 @@ fn known<T: serde::de::DeserializeOwned>(fields: &mut RawFields, name: &str) -> 
     Some(value)
 }
 
-impl Serialize for Citation {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        if let Some(url) = &self.url {
-            map.serialize_entry("url", url)?;
-        }
-        if let Some(title) = &self.title {
-            map.serialize_entry("title", title)?;
-        }
-        if let Some(start) = self.start {
-            map.serialize_entry("start", &start)?;
-        }
-        if let Some(end) = self.end {
-            map.serialize_entry("end", &end)?;
-        }
-        self.extra.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
-        map.end()
-    }
-}
-
 impl<'de> Deserialize<'de> for Citation {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         RawFields::deserialize(deserializer).map(Self::of)
@@ -274,16 +260,12 @@ impl AgentPart {
         Self { content, native: None, part: None }
     }
 
-    /// Sets the item as the provider gave it.
-    pub fn with_native(mut self, native: Native) -> Self {
-        self.native = Some(native);
-        self
-    }
+    setters! {
+        /// Sets the item as the provider gave it.
+        pub fn with_native(native: Native) => native = Some(native);
 
-    /// Sets the provider's index of the item.
-    pub const fn with_index(mut self, index: u32) -> Self {
-        self.part = Some(index);
-        self
+        /// Sets the provider's index of the item.
+        pub const fn with_index(index: u32) => part = Some(index);
     }
 
     /// Returns the text view of the item, like [`Part::text_view`].
@@ -380,28 +362,18 @@ impl AgentResponse {
         Self { after, ..Self::default() }
     }
 
-    /// Sets the origin of the answer.
-    pub fn with_origin(mut self, origin: ModelOrigin) -> Self {
-        self.origin = Some(origin);
-        self
-    }
+    setters! {
+        /// Sets the origin of the answer.
+        pub fn with_origin(origin: ModelOrigin) => origin = Some(origin);
 
-    /// Sets the provider's reason for the end of the answer.
-    pub fn with_stop(mut self, stop: impl Into<String>) -> Self {
-        self.stop = Some(stop.into());
-        self
-    }
+        /// Sets the provider's reason for the end of the answer.
+        pub fn with_stop(stop: impl Into<String>) => stop = Some(stop.into());
 
-    /// Sets the SHA-256 of what the model was given, in lower-case hexadecimal.
-    pub fn with_given(mut self, sha256: impl Into<String>) -> Self {
-        self.given = Some(sha256.into());
-        self
-    }
+        /// Sets the SHA-256 of what the model was given, in lower-case hexadecimal.
+        pub fn with_given(sha256: impl Into<String>) => given = Some(sha256.into());
 
-    /// Sets the form in which later requests give this answer.
-    pub fn with_replay(mut self, replay: impl Into<String>) -> Self {
-        self.replay = Some(replay.into());
-        self
+        /// Sets the form in which later requests give this answer.
+        pub fn with_replay(replay: impl Into<String>) => replay = Some(replay.into());
     }
 
     /// Adds media in whose place the model was given a line of text.

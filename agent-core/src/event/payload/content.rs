@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::base::text::check_text;
 use crate::base::{Error, RawFields, RawJson, Result};
 use crate::event::payload::media::{Media, on_a_line};
+use crate::setters;
 
 /// Maximum number of parts of one event.
 pub const PARTS_MAX: usize = 4096;
@@ -109,16 +110,12 @@ impl HostedCall {
         Self { name: name.into(), call: None, input: None, extra: RawFields::new() }
     }
 
-    /// Sets the provider's id of the call.
-    pub fn with_call(mut self, call: impl Into<String>) -> Self {
-        self.call = Some(call.into());
-        self
-    }
+    setters! {
+        /// Sets the provider's id of the call.
+        pub fn with_call(call: impl Into<String>) => call = Some(call.into());
 
-    /// Sets the input of the tool.
-    pub fn with_input(mut self, input: RawJson) -> Self {
-        self.input = Some(input);
-        self
+        /// Sets the input of the tool.
+        pub fn with_input(input: RawJson) => input = Some(input);
     }
 }
 
@@ -153,16 +150,12 @@ impl HostedResult {
         Self { name: None, call: None, output: Some(output), extra: RawFields::new() }
     }
 
-    /// Sets the provider's id of the call.
-    pub fn with_call(mut self, call: impl Into<String>) -> Self {
-        self.call = Some(call.into());
-        self
-    }
+    setters! {
+        /// Sets the provider's id of the call.
+        pub fn with_call(call: impl Into<String>) => call = Some(call.into());
 
-    /// Sets the name of the tool.
-    pub fn with_name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
+        /// Sets the name of the tool.
+        pub fn with_name(name: impl Into<String>) => name = Some(name.into());
     }
 }
 

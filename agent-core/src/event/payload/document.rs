@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Result, Revision, Seq, check_text, is_default};
 use crate::model::{DOCUMENT_NAME_MAX_BYTES, DocumentHead};
+use crate::setters;
 
 /// Payload of `session.document_written`: one complete version of a document.
 ///
@@ -15,18 +16,18 @@ use crate::model::{DOCUMENT_NAME_MAX_BYTES, DocumentHead};
 /// use agent_core::Revision;
 /// use agent_core::event::{DocumentWritten, NewEvent};
 ///
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
 /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// # let session = store.create(new).await?;
 /// let text = Some("1. Book the flight".to_owned());
 /// let plan = DocumentWritten::after(session.document("plan"), "plan", text).with_format(1).with_limit(Some(4096));
 /// let events = vec![NewEvent::document_written(plan)];
-/// let session = store.append(&effects, session.id, session.head, events).await?.session;
+/// let session = store.append(session.id, session.head, events).await?.session;
 /// assert_eq!(session.document("plan").unwrap().revision, Revision::new(1));
 ///
 /// let removed = DocumentWritten::after(session.document("plan"), "plan", None);
 /// let events = vec![NewEvent::document_written(removed)];
-/// let session = store.append(&effects, session.id, session.head, events).await?.session;
+/// let session = store.append(session.id, session.head, events).await?.session;
 /// assert!(session.document("plan").is_none());
 /// # Ok(()) }
 /// ```
@@ -66,16 +67,12 @@ impl DocumentWritten {
         }
     }
 
-    /// Sets the version of the text's own format.
-    pub const fn with_format(mut self, format: u32) -> Self {
-        self.format = format;
-        self
-    }
+    setters! {
+        /// Sets the version of the text's own format.
+        pub const fn with_format(format: u32) => format = format;
 
-    /// Sets the maximum number of bytes of the text, from this version on.
-    pub const fn with_limit(mut self, limit: Option<u64>) -> Self {
-        self.limit = limit;
-        self
+        /// Sets the maximum number of bytes of the text, from this version on.
+        pub const fn with_limit(limit: Option<u64>) => limit = limit;
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -47,7 +47,7 @@ pub struct Media {
 pub enum MediaSource {
     /// Bytes in the event itself, stored in base64 as `data`.
     Inline(Arc<[u8]>),
-    /// Blob of the session, which is [put](crate::SessionStore::put_blob) before the event is committed.
+    /// Blob of the session, which is [put](crate::store::BlobStore::put) before the event is committed.
     Blob {
         /// SHA-256 of the bytes: the name of the blob.
         sha256: BlobName,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::{Error, RawFields, RawJson, Result, Seq, is_default};
 use crate::event::payload::answer::{Citation, Native, check_citations};
 use crate::event::payload::content::{Part, check_parts, compose, spelled_out};
+use crate::setters;
 
 /// Text of a message, its other parts, and JSON metadata of the host's own.
 ///
@@ -104,35 +105,25 @@ impl Message {
         self
     }
 
-    /// Sets the item as the provider gave it.
-    pub fn with_native(mut self, native: Native) -> Self {
-        self.native = Some(native);
-        self
-    }
+    setters! {
+        /// Sets the item as the provider gave it.
+        pub fn with_native(native: Native) => native = Some(native);
 
-    /// Sets the provider's index of the item.
-    pub const fn with_index(mut self, index: u32) -> Self {
-        self.part = Some(index);
-        self
-    }
+        /// Sets the provider's index of the item.
+        pub const fn with_index(index: u32) => part = Some(index);
 
-    /// Sets the number of bytes of the text that a model is shown.
-    ///
-    /// ```
-    /// use agent_core::event::{Message, NewEvent};
-    ///
-    /// let long = Message::new("A long story …").with_shown(6);
-    /// assert_eq!(NewEvent::from(long).payload.get(), r#"{"text":"A long story …","shown":6}"#);
-    /// ```
-    pub const fn with_shown(mut self, bytes: u64) -> Self {
-        self.shown = Some(bytes);
-        self
-    }
+        /// Sets the number of bytes of the text that a model is shown.
+        ///
+        /// ```
+        /// use agent_core::event::{Message, NewEvent};
+        ///
+        /// let long = Message::new("A long story …").with_shown(6);
+        /// assert_eq!(NewEvent::from(long).payload.get(), r#"{"text":"A long story …","shown":6}"#);
+        /// ```
+        pub const fn with_shown(bytes: u64) => shown = Some(bytes);
 
-    /// Sets whether the model is told how to read the rest of a text of which it is shown a part.
-    pub const fn with_readable(mut self, readable: bool) -> Self {
-        self.readable = readable;
-        self
+        /// Sets whether the model is told how to read the rest of a text of which it is shown a part.
+        pub const fn with_readable(readable: bool) => readable = readable;
     }
 
     /// Adds a field of metadata.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::text::{check_text, words};
 use crate::base::{DeviceId, Result, Seq, SessionId, WorkspaceId};
+use crate::setters;
 
 words! {
     /// Kind of operation.
@@ -110,22 +111,15 @@ impl AuditedOperation {
         }
     }
 
-    /// Sets the workspace.
-    pub const fn with_workspace(mut self, id: WorkspaceId) -> Self {
-        self.workspace = Some(id);
-        self
-    }
+    setters! {
+        /// Sets the workspace.
+        pub const fn with_workspace(id: WorkspaceId) => workspace = Some(id);
 
-    /// Sets the session.
-    pub const fn with_session(mut self, id: SessionId) -> Self {
-        self.session = Some(id);
-        self
-    }
+        /// Sets the session.
+        pub const fn with_session(id: SessionId) => session = Some(id);
 
-    /// Sets the device.
-    pub fn with_device(mut self, device: &DeviceId) -> Self {
-        self.device = Some(device.clone());
-        self
+        /// Sets the device.
+        pub fn with_device(device: &DeviceId) => device = Some(device.clone());
     }
 
     /// Sets the outcome of the operation announced at `begun` and, if it failed, the name of the error's kind.

@@ -8,6 +8,7 @@ use crate::event::payload::answer::Native;
 use crate::event::payload::content::{Part, check_parts};
 use crate::event::payload::media::check_media_type;
 use crate::model::{ActionId, CallId};
+use crate::setters;
 
 /// Call of a tool by the agent.
 ///
@@ -49,49 +50,39 @@ impl ToolUse {
         Self { call, name: name.into(), input, omitted: false, malformed: None, native: None, part: None }
     }
 
-    /// Sets whether the log does not keep the input.
-    ///
-    /// ```
-    /// use agent_core::event::ToolUse;
-    /// use agent_core::json::RawJson;
-    ///
-    /// let call = ToolUse::new("call-1".parse()?, "weather", RawJson::empty_object()).with_omitted(true);
-    /// assert_eq!(RawJson::of(&call)?.get(), r#"{"call":"call-1","name":"weather","input":{},"omitted":true}"#);
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
-    pub const fn with_omitted(mut self, omitted: bool) -> Self {
-        self.omitted = omitted;
-        self
-    }
+    setters! {
+        /// Sets whether the log does not keep the input.
+        ///
+        /// ```
+        /// use agent_core::event::ToolUse;
+        /// use agent_core::json::RawJson;
+        ///
+        /// let call = ToolUse::new("call-1".parse()?, "weather", RawJson::empty_object()).with_omitted(true);
+        /// assert_eq!(RawJson::of(&call)?.get(), r#"{"call":"call-1","name":"weather","input":{},"omitted":true}"#);
+        /// # Ok::<(), agent_core::Error>(())
+        /// ```
+        pub const fn with_omitted(omitted: bool) => omitted = omitted;
 
-    /// Sets the input as the model wrote it, for one that is no JSON object.
-    ///
-    /// ```
-    /// use agent_core::event::ToolUse;
-    /// use agent_core::json::RawJson;
-    ///
-    /// let call = ToolUse::new("call-1".parse()?, "shell", RawJson::empty_object()).with_malformed("{\"command\":");
-    /// assert_eq!(
-    ///     RawJson::of(&call)?.get(),
-    ///     r#"{"call":"call-1","name":"shell","input":{},"malformed":"{\"command\":"}"#
-    /// );
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
-    pub fn with_malformed(mut self, text: impl Into<String>) -> Self {
-        self.malformed = Some(text.into());
-        self
-    }
+        /// Sets the input as the model wrote it, for one that is no JSON object.
+        ///
+        /// ```
+        /// use agent_core::event::ToolUse;
+        /// use agent_core::json::RawJson;
+        ///
+        /// let call = ToolUse::new("call-1".parse()?, "shell", RawJson::empty_object()).with_malformed("{\"command\":");
+        /// assert_eq!(
+        ///     RawJson::of(&call)?.get(),
+        ///     r#"{"call":"call-1","name":"shell","input":{},"malformed":"{\"command\":"}"#
+        /// );
+        /// # Ok::<(), agent_core::Error>(())
+        /// ```
+        pub fn with_malformed(text: impl Into<String>) => malformed = Some(text.into());
 
-    /// Sets the item as the provider gave it.
-    pub fn with_native(mut self, native: Native) -> Self {
-        self.native = Some(native);
-        self
-    }
+        /// Sets the item as the provider gave it.
+        pub fn with_native(native: Native) => native = Some(native);
 
-    /// Sets the provider's index of the item.
-    pub const fn with_index(mut self, index: u32) -> Self {
-        self.part = Some(index);
-        self
+        /// Sets the provider's index of the item.
+        pub const fn with_index(index: u32) => part = Some(index);
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -178,38 +169,31 @@ impl ToolResult {
         self
     }
 
-    /// Sets the output as data that fits the tool's output schema.
-    pub fn with_structured(mut self, structured: RawJson) -> Self {
-        self.structured = Some(structured);
-        self
-    }
+    setters! {
+        /// Sets the output as data that fits the tool's output schema.
+        pub fn with_structured(structured: RawJson) => structured = Some(structured);
 
-    /// Sets the whole output, of which `output` is only a preview.
-    ///
-    /// ```
-    /// use agent_core::event::{FullOutput, ToolOutcome, ToolResult};
-    /// use agent_core::json::RawJson;
-    ///
-    /// let result = ToolResult::new("call-1".parse()?, ToolOutcome::Ok, RawJson::of(&"1 …")?)
-    ///     .with_full(FullOutput::text("1 2 3"));
-    /// assert_eq!(
-    ///     RawJson::of(&result)?.get(),
-    ///     concat!(
-    ///         r#"{"call":"call-1","outcome":"ok","output":"1 …","#,
-    ///         r#""full":{"media":"text/plain","bytes":5,"text":"1 2 3"}}"#
-    ///     )
-    /// );
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
-    pub fn with_full(mut self, full: FullOutput) -> Self {
-        self.full = Some(full);
-        self
-    }
+        /// Sets the whole output, of which `output` is only a preview.
+        ///
+        /// ```
+        /// use agent_core::event::{FullOutput, ToolOutcome, ToolResult};
+        /// use agent_core::json::RawJson;
+        ///
+        /// let result = ToolResult::new("call-1".parse()?, ToolOutcome::Ok, RawJson::of(&"1 …")?)
+        ///     .with_full(FullOutput::text("1 2 3"));
+        /// assert_eq!(
+        ///     RawJson::of(&result)?.get(),
+        ///     concat!(
+        ///         r#"{"call":"call-1","outcome":"ok","output":"1 …","#,
+        ///         r#""full":{"media":"text/plain","bytes":5,"text":"1 2 3"}}"#
+        ///     )
+        /// );
+        /// # Ok::<(), agent_core::Error>(())
+        /// ```
+        pub fn with_full(full: FullOutput) => full = Some(full);
 
-    /// Sets whether the log does not keep the output.
-    pub const fn with_omitted(mut self, omitted: bool) -> Self {
-        self.omitted = omitted;
-        self
+        /// Sets whether the log does not keep the output.
+        pub const fn with_omitted(omitted: bool) => omitted = omitted;
     }
 
     /// Returns the further parts of the output as lines for people, like [`Part::text_view`]; `None` if there are none.
@@ -347,15 +331,11 @@ impl ToolConfirmation {
         Self { action, decision, choice: None, note: None }
     }
 
-    /// Sets the choice.
-    pub fn with_choice(mut self, choice: impl Into<String>) -> Self {
-        self.choice = Some(choice.into());
-        self
-    }
+    setters! {
+        /// Sets the choice.
+        pub fn with_choice(choice: impl Into<String>) => choice = Some(choice.into());
 
-    /// Sets the text for the model.
-    pub fn with_note(mut self, note: impl Into<String>) -> Self {
-        self.note = Some(note.into());
-        self
+        /// Sets the text for the model.
+        pub fn with_note(note: impl Into<String>) => note = Some(note.into());
     }
 }

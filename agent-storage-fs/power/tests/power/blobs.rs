@@ -36,7 +36,7 @@ fn name(blob: usize) -> BlobName {
 }
 
 pub(crate) async fn put(store: &FsStore, session: SessionId, blob: usize) -> Result<()> {
-    store.put_blob(PutBlob::of_bytes(session, bytes(blob))).await
+    store.blobs().put(PutBlob::of_bytes(session, bytes(blob))).await
 }
 
 /// An event that names blobs.
@@ -97,7 +97,7 @@ pub(crate) fn change(possible: &mut Possible, step: &Step, certain: bool, failed
 }
 
 async fn value(store: &FsStore, session: SessionId, blob: usize) -> Result<Value, Wrong> {
-    match store.read_blob(ReadBlob::new(session, name(blob))).await {
+    match store.blobs().read(ReadBlob::new(session, name(blob))).await {
         Ok(content) => {
             let whole = content.into_bytes(usize::MAX).await? == bytes(blob);
             require(whole, "a blob has other bytes than were put")?;
@@ -115,7 +115,7 @@ pub(crate) async fn read_back(
     seen: &mut BTreeMap<Thing, Value>,
 ) -> Result<(), Wrong> {
     for (session, id) in script.sessions.iter().enumerate() {
-        let listed = store.list_blobs(BlobQuery::new(*id)).await?;
+        let listed = store.blobs().list(BlobQuery::new(*id)).await?;
         require(listed.damaged.is_empty(), "a blob is damaged")?;
         let named = named(&seen[&Thing::Session(session)]);
         for blob in 0..SIZES.len() {
@@ -150,11 +150,11 @@ pub(crate) async fn go_on(
             script.step(store, effects, &name_blobs(99, session, &[0], false)).await?;
             named.insert(0);
         }
-        let swept = store.sweep_blobs(SweepBlobs::of(*id)).await?;
+        let swept = store.blobs().sweep(SweepBlobs::of(*id)).await?;
         require(swept.unfinished == 0, "a sweep hours later finds a put that has not ended")?;
         keep.push(named);
     }
-    store.sweep_blobs(SweepBlobs::without_session()).await?;
+    store.blobs().sweep(SweepBlobs::without_session()).await?;
     let left: Vec<_> = files(disk, Path::new("/store"), false)
         .into_iter()
         .filter_map(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()))

@@ -327,7 +327,7 @@ impl Script {
             }
             Step::Sweep { session } => {
                 let of = session.map(|session| self.sessions[session]);
-                store.sweep_blobs(of.map_or(SweepBlobs::without_session(), SweepBlobs::of)).await.map(drop)
+                store.blobs().sweep(of.map_or(SweepBlobs::without_session(), SweepBlobs::of)).await.map(drop)
             }
             Step::Switch => Ok(()),
         }

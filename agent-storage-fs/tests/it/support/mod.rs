@@ -11,7 +11,7 @@ use std::thread::{self, ThreadId};
 use agent_core::clock::Effects;
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::store::{BLOB_CHUNK_BYTES, PutBlob, ReadBlob, ReadEvents};
 use agent_core::{BlobName, Result, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId};
 use agent_storage_fs::io::{Io, IoFile, Kind, OpenMode, RealIo, Stat};
@@ -246,14 +246,14 @@ pub async fn hasty(root: &Path) -> FsStore {
 }
 
 /// A new session of the default workspace.
-pub async fn session(store: &FsStore, effects: &Effects) -> Arc<Session> {
+pub async fn session(store: &FsStore, effects: &Effects) -> Arc<SessionRecord> {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    SessionStoreExt::create(store, effects, new).await.unwrap()
+    store.sessions(effects).create(new).await.unwrap()
 }
 
 /// Appends one message, and returns the head after it.
 pub async fn append_text(store: &FsStore, effects: &Effects, id: SessionId, seen: Seq, text: &str) -> Seq {
-    store.append(effects, id, seen, vec![NewEvent::user_message(text)]).await.unwrap().last
+    store.sessions(effects).append(id, seen, vec![NewEvent::user_message(text)]).await.unwrap().last
 }
 
 /// Appends messages until the head is `until`, many at a time.
@@ -262,7 +262,7 @@ pub async fn fill(store: &FsStore, effects: &Effects, id: SessionId, until: u64)
     while seen.get() < until {
         let count = (until - seen.get()).min(1000);
         let events = (0..count).map(|n| NewEvent::user_message(format!("message {n:06}"))).collect();
-        seen = store.append(effects, id, seen, events).await.unwrap().last;
+        seen = store.sessions(effects).append(id, seen, events).await.unwrap().last;
     }
 }
 
@@ -298,7 +298,7 @@ pub fn content(seed: u64, size: usize) -> Vec<u8> {
 }
 
 pub async fn put(store: &FsStore, id: SessionId, bytes: &[u8]) -> Result<BlobName> {
-    store.put_blob(PutBlob::of_bytes(id, bytes.to_vec())).await?;
+    store.blobs().put(PutBlob::of_bytes(id, bytes.to_vec())).await?;
     Ok(BlobName::of(bytes))
 }
 
@@ -310,7 +310,7 @@ pub fn naming(blobs: &[BlobName]) -> NewEvent {
 
 /// The bytes of a whole blob, which are those of its name.
 pub async fn read_whole(store: &FsStore, id: SessionId, name: BlobName) -> Result<Vec<u8>> {
-    let bytes = store.read_blob(ReadBlob::new(id, name)).await?.into_bytes(usize::MAX).await?.to_vec();
+    let bytes = store.blobs().read(ReadBlob::new(id, name)).await?.into_bytes(usize::MAX).await?.to_vec();
     assert_eq!(BlobName::of(&bytes), name, "other bytes than those of the name");
     Ok(bytes)
 }

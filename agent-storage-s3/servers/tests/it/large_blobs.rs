@@ -48,16 +48,16 @@ async fn kept_by(kind: Kind) {
         let mut wrong = bytes.clone();
         wrong[19 * MIB] ^= 1;
         let wrong = PutBlob::new(session.id, blob, PutBlob::of_bytes(session.id, wrong).content);
-        assert_eq!(*store.put_blob(wrong).await.unwrap_err().kind(), ErrorKind::InvalidInput);
-        assert_eq!(store.list_blobs(BlobQuery::new(session.id)).await.unwrap().items, []);
-        store.put_blob(PutBlob::of_bytes(session.id, bytes.clone())).await.unwrap();
+        assert_eq!(*store.blobs().put(wrong).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(store.blobs().list(BlobQuery::new(session.id)).await.unwrap().items, []);
+        store.blobs().put(PutBlob::of_bytes(session.id, bytes.clone())).await.unwrap();
         let shown = Media::blob("image/png", blob.name, blob.bytes);
         let shown = NewEvent::from(Message::new("Look").with_part(Part::Image(shown)));
         store.commit(Commit::seal(&effects, session.id, session.head).with_event(shown)).await.unwrap();
-        assert_eq!(store.list_blobs(BlobQuery::new(session.id)).await.unwrap().items, [blob]);
+        assert_eq!(store.blobs().list(BlobQuery::new(session.id)).await.unwrap().items, [blob]);
         for range in [0..blob.bytes, 8 * MIB as u64 - 1..8 * MIB as u64 + 1, blob.bytes - 1..blob.bytes] {
             let read = ReadBlob::new(session.id, blob.name).with_range(range.clone());
-            let back = store.read_blob(read).await.unwrap().into_bytes(usize::MAX).await.unwrap();
+            let back = store.blobs().read(read).await.unwrap().into_bytes(usize::MAX).await.unwrap();
             assert!(back == bytes[range.start as usize..range.end as usize], "{range:?}");
         }
     };

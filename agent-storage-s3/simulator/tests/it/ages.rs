@@ -66,7 +66,7 @@ impl World {
     /// Leaves what a process has put before what it was about to create: a session with a blob, a workspace, a binding.
     async fn begin(&self) -> Commit {
         let store = self.open(self.clock.clone()).await;
-        store.put_blob(PutBlob::of_bytes(self.session, CONTENT)).await.unwrap();
+        store.blobs().put(PutBlob::of_bytes(self.session, CONTENT)).await.unwrap();
         store.close().await.unwrap();
         let creation = self.creation();
         // Another bucket shows which keys are put for these objects.
@@ -101,8 +101,8 @@ async fn collect(world: &World, store: &S3Store) {
     for query in [SessionQuery::new(), SessionQuery::new().with_workspace(world.workspace)] {
         assert_eq!(SessionStore::list(store, query).await.unwrap().items, []);
     }
-    store.sweep_blobs(SweepBlobs::without_session()).await.unwrap();
-    SessionStore::rebuild(store).await.unwrap();
+    store.blobs().sweep(SweepBlobs::without_session()).await.unwrap();
+    store.maintenance().rebuild().await.unwrap();
     world.simulator.remove_object(MARKER);
     world.open(world.clock.clone()).await.close().await.unwrap();
     sleep(LATER).await;
@@ -117,7 +117,7 @@ async fn a_clock_a_week_ahead_gives_up_no_creation() {
         let creation = world.begin().await;
         let before = world.simulator.keys();
         let collector = world.open(world.clock.clone().ahead(days * DAY)).await;
-        assert_eq!(SessionStore::check(&collector).await.unwrap(), [], "{days}");
+        assert_eq!(collector.maintenance().check().await.unwrap(), [], "{days}");
         collect(&world, &collector).await;
         assert_eq!(world.simulator.keys(), before, "{days}");
 
@@ -173,7 +173,7 @@ async fn without_the_time_of_the_server_nothing_is_old() {
     let before = world.simulator.keys();
     for clock in [world.clock.clone(), world.clock.clone().ahead(400 * DAY)] {
         let collector = world.open(clock).await;
-        assert_eq!(SessionStore::check(&collector).await.unwrap(), []);
+        assert_eq!(collector.maintenance().check().await.unwrap(), []);
         collect(&world, &collector).await;
         assert_eq!(world.simulator.keys(), before);
     }
@@ -208,7 +208,7 @@ async fn rebuild_spares_what_a_list_may_read() {
         for (rest, left) in [(Duration::ZERO, shown), (Duration::from_secs(3700), 0)] {
             sleep(rest).await;
             let rebuilder = world.open(world.clock.clone().ahead(ahead)).await;
-            SessionStore::rebuild(&rebuilder).await.unwrap();
+            rebuilder.maintenance().rebuild().await.unwrap();
             assert_eq!(world.keys("/a/").len(), left, "{ahead:?} {rest:?}");
             rebuilder.close().await.unwrap();
         }
@@ -218,6 +218,6 @@ async fn rebuild_spares_what_a_list_may_read() {
     archived(&world).await;
     sleep(Duration::from_secs(3700)).await;
     let rebuilder = world.open(world.clock.clone().behind(8 * DAY)).await;
-    SessionStore::rebuild(&rebuilder).await.unwrap();
+    rebuilder.maintenance().rebuild().await.unwrap();
     assert_eq!(world.keys("/a/"), [""; 0]);
 }

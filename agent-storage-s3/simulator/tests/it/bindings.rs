@@ -195,14 +195,14 @@ async fn lists_of_devices_agree_with_resolves_after_any_cut() {
                 let expected = if bound == Some(workspace) { vec![device.clone()] } else { Vec::new() };
                 assert_eq!(bound_to(&fresh, workspace).await, expected, "{requests}");
             }
-            assert_eq!(fresh.check().await.unwrap(), []);
+            assert_eq!(fresh.maintenance().check().await.unwrap(), []);
             pending += usize::from(bound_keys(&simulator).len() > usize::from(bound.is_some()));
             tokio::time::sleep(Duration::from_secs(8 * 24 * 3600)).await;
-            fresh.rebuild().await.unwrap();
+            fresh.maintenance().rebuild().await.unwrap();
             tokio::time::sleep(Duration::from_secs(200)).await;
             assert_eq!(bound_keys(&simulator).len(), usize::from(bound.is_some()), "{requests}");
             assert_eq!(fresh.resolve(&device).await.unwrap(), bound);
-            assert_eq!(fresh.check().await.unwrap(), []);
+            assert_eq!(fresh.maintenance().check().await.unwrap(), []);
             // The device can be bound as before.
             fresh.bind(&device, one, Precondition::None).await.unwrap();
             assert_eq!(bound_to(&fresh, one).await, std::slice::from_ref(&device));
@@ -224,11 +224,11 @@ async fn lost_keys_of_devices_are_put_again() {
     let mut keys = simulator.keys().into_iter().filter(|key| key.contains("/idx/bound/"));
     simulator.remove_object(&keys.next().unwrap());
     assert_eq!(bound_to(&store, workspace).await.len(), 1);
-    let [fault] = &store.check().await.unwrap()[..] else { panic!("one fault") };
+    let [fault] = &store.maintenance().check().await.unwrap()[..] else { panic!("one fault") };
     assert!(fault.to_string().contains("run `rebuild`"), "{fault}");
-    store.rebuild().await.unwrap();
+    store.maintenance().rebuild().await.unwrap();
     assert_eq!(bound_to(&store, workspace).await.len(), 2);
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
 }
 
 /// Keys of a device that moves are deleted later, and lists show it once meanwhile, also where a page of the server holds few
@@ -275,10 +275,10 @@ async fn racing_binds_leave_one_key() {
         let other = if bound == one { two } else { one };
         assert_eq!(bound_to(&b, bound).await, std::slice::from_ref(&device), "seed {seed}");
         assert_eq!(bound_to(&b, other).await, [], "seed {seed}");
-        assert_eq!(a.check().await.unwrap(), [], "seed {seed}");
+        assert_eq!(a.maintenance().check().await.unwrap(), [], "seed {seed}");
         tokio::time::sleep(Duration::from_secs(200)).await;
         assert_eq!(bound_keys(&simulator).len(), 1, "seed {seed}");
-        assert_eq!(a.check().await.unwrap(), [], "seed {seed}");
+        assert_eq!(a.maintenance().check().await.unwrap(), [], "seed {seed}");
     }
 }
 
@@ -311,7 +311,7 @@ async fn late_write_finds_its_key() {
             tokio::time::sleep(Duration::from_secs(4)).await;
         }
         landed += usize::from(b.resolve(&device).await.unwrap() == Some(two));
-        assert_eq!(b.check().await.unwrap(), [], "seed {seed}");
+        assert_eq!(b.maintenance().check().await.unwrap(), [], "seed {seed}");
     }
     assert!(landed > 3, "{landed}");
 }

@@ -7,7 +7,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{BlobInfo, BlobQuery, Purge, PutBlob, ReadBlob, SweepBlobs};
 use agent_core::{
@@ -42,23 +42,28 @@ impl World {
         config(&self.simulator, client).with_effects(effects).open().await.unwrap()
     }
 
-    async fn session(&self, store: &S3Store) -> Arc<Session> {
+    async fn session(&self, store: &S3Store) -> Arc<SessionRecord> {
         let new = NewSession::new(self.effects.new_session_id(), WorkspaceId::DEFAULT);
         store.commit(Commit::create(&self.effects, new)).await.unwrap().session
     }
 
     /// A commit of an event that names a blob.
-    fn naming(&self, session: &Session, blob: BlobName) -> Commit {
+    fn naming(&self, session: &SessionRecord, blob: BlobName) -> Commit {
         Commit::seal(&self.effects, session.id, session.head).with_event(naming(blob))
     }
 
-    async fn append_events(&self, store: &S3Store, session: &Session, events: u64) -> Arc<Session> {
+    async fn append_events(
+        &self,
+        store: &S3Store,
+        session: &SessionRecord,
+        events: u64,
+    ) -> Arc<SessionRecord> {
         let messages = (0..events).map(|n| NewEvent::user_message(format!("message {n}")));
         let commit = Commit::seal(&self.effects, session.id, session.head).with_events(messages);
         store.commit(commit).await.unwrap().session
     }
 
-    async fn delete(&self, store: &S3Store, id: SessionId) -> Arc<Session> {
+    async fn delete(&self, store: &S3Store, id: SessionId) -> Arc<SessionRecord> {
         let now = SessionStore::load(store, id).await.unwrap();
         let delete = Commit::seal(&self.effects, id, now.head);
         store.commit(delete.with_trigger(Trigger::Delete(Reason::UserDeleted))).await.unwrap().session
@@ -82,17 +87,17 @@ fn content(seed: u64, size: usize) -> Vec<u8> {
 }
 
 async fn put(store: &S3Store, id: SessionId, bytes: &[u8]) -> Result<BlobInfo> {
-    store.put_blob(PutBlob::of_bytes(id, bytes.to_vec())).await?;
+    store.blobs().put(PutBlob::of_bytes(id, bytes.to_vec())).await?;
     Ok(BlobInfo::of(bytes))
 }
 
 async fn read(store: &S3Store, id: SessionId, name: BlobName) -> Result<Vec<u8>> {
-    let read = store.read_blob(ReadBlob::new(id, name)).await?;
+    let read = store.blobs().read(ReadBlob::new(id, name)).await?;
     Ok(read.into_bytes(usize::MAX).await?.to_vec())
 }
 
 async fn sweep(store: &S3Store, id: SessionId) -> (u64, u64) {
-    let swept = store.sweep_blobs(SweepBlobs::of(id)).await.unwrap();
+    let swept = store.blobs().sweep(SweepBlobs::of(id)).await.unwrap();
     (swept.blobs, swept.unfinished)
 }
 
@@ -142,7 +147,7 @@ async fn reach_ends_for_commits_where_it_begins_for_sweeps() {
         let blob = put(&store, session.id, b"content").await.unwrap();
         let session = world.append_events(&store, &session, more).await;
         let commit = world.naming(&session, blob.name);
-        let dry = store.sweep_blobs(SweepBlobs::of(session.id).with_dry_run()).await.unwrap();
+        let dry = store.blobs().sweep(SweepBlobs::of(session.id).with_dry_run()).await.unwrap();
         assert_eq!((dry.blobs, dry.unfinished), if is_within { (0, blob.bytes) } else { (1, 0) });
         match store.commit(commit.clone()).await {
             Ok(_) => assert!(is_within),
@@ -191,17 +196,17 @@ async fn large_blobs_are_whole_or_absent() {
         };
         // The last byte is wrong, the source fails, and the put is dropped while its second part is on the way.
         *bytes.last_mut().unwrap() ^= 1;
-        let wrong = store.put_blob(PutBlob::new(session.id, blob, pieces(&bytes).boxed())).await;
+        let wrong = store.blobs().put(PutBlob::new(session.id, blob, pieces(&bytes).boxed())).await;
         assert_eq!(*wrong.unwrap_err().kind(), ErrorKind::InvalidInput);
         *bytes.last_mut().unwrap() ^= 1;
         let broken =
             pieces(&bytes).take(3).chain(stream::iter([Err(Error::new(ErrorKind::Denied, "broken"))]));
-        let failed = store.put_blob(PutBlob::new(session.id, blob, broken.boxed())).await;
+        let failed = store.blobs().put(PutBlob::new(session.id, blob, broken.boxed())).await;
         assert_eq!(*failed.unwrap_err().kind(), ErrorKind::Denied);
         let from = world.simulator.requests();
         let writer = store.clone();
         let request = PutBlob::new(session.id, blob, pieces(&bytes).boxed());
-        let putting = tokio::spawn(async move { writer.put_blob(request).await });
+        let putting = tokio::spawn(async move { writer.blobs().put(request).await });
         while world.simulator.counts_since(from).put < 3 {
             tokio::task::yield_now().await;
         }
@@ -221,14 +226,14 @@ async fn large_blobs_are_whole_or_absent() {
                 }
                 world.simulator.next(Op::Put, fault);
                 let id = world.session(&store).await.id;
-                store.put_blob(PutBlob::new(id, blob, pieces(&bytes).boxed())).await.unwrap();
+                store.blobs().put(PutBlob::new(id, blob, pieces(&bytes).boxed())).await.unwrap();
                 assert_eq!(world.keys(id).len(), 1);
                 assert!(read(&store, id, blob.name).await.unwrap() == bytes, "{fault:?} of request {skip}");
             }
         }
         let part = ReadBlob::new(session.id, blob.name).with_range(4 * MIB as u64 - 1..8 * MIB as u64);
         put(&store, session.id, &bytes).await.unwrap();
-        let part = store.read_blob(part).await.unwrap().into_bytes(usize::MAX).await.unwrap();
+        let part = store.blobs().read(part).await.unwrap().into_bytes(usize::MAX).await.unwrap();
         assert!(part == bytes[4 * MIB - 1..8 * MIB]);
     }
 }
@@ -268,10 +273,10 @@ async fn damaged_blob_is_healed_by_a_put() {
         assert_eq!(world.keys(id).len(), 2);
         assert!(read(&store, id, blob.name).await.unwrap() == bytes);
 
-        let reader = store.read_blob(ReadBlob::new(id, blob.name)).await.unwrap();
+        let reader = store.blobs().read(ReadBlob::new(id, blob.name)).await.unwrap();
         world.simulator.remove_object(&key);
         assert!(reader.into_bytes(usize::MAX).await.unwrap() == bytes);
-        let reader = store.read_blob(ReadBlob::new(id, blob.name)).await.unwrap();
+        let reader = store.blobs().read(ReadBlob::new(id, blob.name)).await.unwrap();
         world.keys(id).iter().for_each(|key| world.simulator.remove_object(key));
         assert_eq!(*reader.into_bytes(usize::MAX).await.unwrap_err().kind(), ErrorKind::NotFound);
     }
@@ -310,7 +315,7 @@ async fn early_blobs_go_with_their_id() {
     let late = world.keys(id).remove(0);
     let request = SweepBlobs::without_session();
     for request in [request, SweepBlobs::of(id)] {
-        let swept = store.sweep_blobs(request).await.unwrap();
+        let swept = store.blobs().sweep(request).await.unwrap();
         assert_eq!((swept.blobs, swept.unfinished), (0, 7), "its session may still be created");
     }
     let after = async |days: u64| {
@@ -318,12 +323,12 @@ async fn early_blobs_go_with_their_id() {
         world.open("later").await
     };
     let sweeper = after(8).await;
-    assert_eq!(sweeper.sweep_blobs(request).await.unwrap().blobs, 1);
+    assert_eq!(sweeper.blobs().sweep(request).await.unwrap().blobs, 1);
     world.simulator.put_object(&late, "content");
     let refused = store.commit(create.clone()).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Deleted);
     assert_eq!(*put(&store, id, b"content").await.unwrap_err().kind(), ErrorKind::Deleted);
-    assert_eq!(sweeper.sweep_blobs(request).await.unwrap().blobs, 1);
+    assert_eq!(sweeper.blobs().sweep(request).await.unwrap().blobs, 1);
     assert_eq!(world.keys(id), Vec::<String>::new());
     assert_eq!(*store.commit(create).await.unwrap_err().kind(), ErrorKind::Deleted);
 
@@ -333,11 +338,11 @@ async fn early_blobs_go_with_their_id() {
     store.commit(Commit::create(&world.effects, new).with_event(naming(blob.name))).await.unwrap();
     let notes = || world.simulator.keys().into_iter().filter(|key| key.contains("/idx/blob/")).count();
     assert_eq!(notes(), 2);
-    assert_eq!(sweeper.sweep_blobs(request).await.unwrap().blobs, 0);
+    assert_eq!(sweeper.blobs().sweep(request).await.unwrap().blobs, 0);
     assert_eq!(notes(), 1, "the session has its blobs");
     assert_eq!(read(&store, lives, blob.name).await.unwrap(), b"content");
     let later = after(7).await;
-    assert_eq!(later.sweep_blobs(request).await.unwrap().blobs, 0);
+    assert_eq!(later.blobs().sweep(request).await.unwrap().blobs, 0);
     assert_eq!(notes(), 0);
 }
 
@@ -356,12 +361,12 @@ async fn deleted_tenant_has_no_blobs() {
     let left = world.simulator.keys().into_iter().filter(|key| key.contains("/b/") || key.contains("/blob/"));
     assert_eq!(left.collect::<Vec<_>>(), Vec::<String>::new());
     assert_eq!(*read(&store, session.id, blob.name).await.unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(store.list_blobs(BlobQuery::new(session.id)).await.unwrap().items, []);
+    assert_eq!(store.blobs().list(BlobQuery::new(session.id)).await.unwrap().items, []);
     let refused = store.commit(world.naming(&session, blob.name)).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::NotFound);
     // What the store puts from now on is the new generation's.
     put(&store, early, b"early").await.unwrap();
-    assert_eq!(server.for_tenant(&tenant).list_blobs(BlobQuery::new(early)).await.unwrap().items.len(), 1);
+    assert_eq!(server.for_tenant(&tenant).blobs().list(BlobQuery::new(early)).await.unwrap().items.len(), 1);
 }
 
 /// Two writers name blobs, another store sweeps all the time, and a fork lives on after a purge, while requests are lost,
@@ -400,7 +405,7 @@ async fn course(dialect: Dialect, seed: u64) -> (u64, u64) {
         let mut removed = 0;
         for _ in 0..200 {
             tokio::time::sleep(Duration::from_millis(200)).await;
-            removed += sweeper.sweep_blobs(SweepBlobs::of(id)).await.map_or(0, |swept| swept.blobs);
+            removed += sweeper.blobs().sweep(SweepBlobs::of(id)).await.map_or(0, |swept| swept.blobs);
         }
         removed
     });
@@ -413,12 +418,12 @@ async fn course(dialect: Dialect, seed: u64) -> (u64, u64) {
     // What is late has landed by then.
     tokio::time::sleep(Duration::from_secs(700)).await;
     all_are_there(&store, id, seed).await;
-    let fork = store.fork(&world.effects, id, None).await.unwrap();
+    let fork = store.sessions(&world.effects).fork(id, None).await.unwrap();
     let deleted = world.delete(&store, id).await;
     store.purge(Purge::new(id, deleted.head)).await.unwrap();
     all_are_there(&store, id, seed).await;
     let names = names(&store, id).await;
-    let listed = store.list_blobs(BlobQuery::new(id).with_limit(1000)).await.unwrap().items;
+    let listed = store.blobs().list(BlobQuery::new(id).with_limit(1000)).await.unwrap().items;
     assert!(listed.iter().all(|blob| names.contains(&blob.name)), "seed {seed}: unnamed blobs are left");
     let ended = world.delete(&store, fork.id).await;
     store.purge(Purge::new(fork.id, ended.head)).await.unwrap();

@@ -8,7 +8,7 @@ use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::model::{Patch, Workspace};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
     BindingQuery, BlobInfo, BlobQuery, Purge, PutBlob, ReadBlob, ReadEvents, SessionQuery, SweepBlobs,
@@ -45,7 +45,7 @@ impl Shop {
         (done, self.simulator.counts_since(before))
     }
 
-    fn text_commit(&self, session: &Session, texts: usize) -> Commit {
+    fn text_commit(&self, session: &SessionRecord, texts: usize) -> Commit {
         let events = (0..texts).map(|n| NewEvent::user_message(format!("message {n}")));
         Commit::seal(&self.effects, session.id, session.head).with_events(events)
     }
@@ -57,7 +57,7 @@ impl Shop {
         folders.collect::<BTreeSet<_>>().len()
     }
 
-    async fn session(&self, store: &S3Store) -> Arc<Session> {
+    async fn session(&self, store: &S3Store) -> Arc<SessionRecord> {
         let new = NewSession::new(self.effects.new_session_id(), WorkspaceId::DEFAULT);
         store.commit(Commit::create(&self.effects, new)).await.unwrap().session
     }
@@ -221,13 +221,13 @@ async fn sessions(counted: &mut Counted) {
     let lease = LeaseRequest::new("holder", shop.effects.new_run_id());
     let begin = shop.text_commit(&done.session, 1).with_trigger(Trigger::BeginRun(lease));
     let running = other.commit(begin).await.unwrap().session;
-    let (_, counts) = shop.cost(other.heartbeat(id, running.epoch)).await;
+    let (_, counts) = shop.cost(other.leases().heartbeat(id, running.epoch)).await;
     counted.note("first heartbeat that a store sends for a lease, head known", &[], counts);
     for _ in 0..3 {
-        let (_, counts) = shop.cost(other.heartbeat(id, running.epoch)).await;
+        let (_, counts) = shop.cost(other.leases().heartbeat(id, running.epoch)).await;
         counted.note("heartbeat, head known", &[], counts);
     }
-    let (_, counts) = shop.cost(other.lease_status(id, running.epoch)).await;
+    let (_, counts) = shop.cost(other.leases().status(id, running.epoch)).await;
     counted.note("lease status, head known", &[], counts);
     let held = running.lease.as_ref().unwrap();
     let end = shop.text_commit(&running, 0).with_fence(held.run, held.epoch);
@@ -299,7 +299,7 @@ async fn families(counted: &mut Counted) {
         parent = store.commit(shop.text_commit(&parent, 1)).await.unwrap().session;
     }
     for _ in 0..3 {
-        let (_, counts) = shop.cost(SessionStoreExt::fork(&store, &shop.effects, parent.id, None)).await;
+        let (_, counts) = shop.cost(store.sessions(&shop.effects).fork(parent.id, None)).await;
         counted.note("fork, its parent known", &[], counts);
     }
     for _ in 0..8 {
@@ -367,12 +367,12 @@ async fn blobs(counted: &mut Counted) {
     let mut put = Vec::new();
     for size in [0, 1, 300_000, 4 * MIB, 8 * MIB] {
         let blob = BlobInfo::of(&vec![7; size]);
-        let (_, counts) = shop.cost(store.put_blob(PutBlob::of_bytes(id, vec![7; size]))).await;
+        let (_, counts) = shop.cost(store.blobs().put(PutBlob::of_bytes(id, vec![7; size]))).await;
         counted.note("put a blob of at most 8 MiB, head known", &[], counts);
         put.push(blob);
     }
     let large = BlobInfo::of(&vec![7; 17 * MIB]);
-    let (_, counts) = shop.cost(store.put_blob(PutBlob::of_bytes(id, vec![7; 17 * MIB]))).await;
+    let (_, counts) = shop.cost(store.blobs().put(PutBlob::of_bytes(id, vec![7; 17 * MIB]))).await;
     counted.note("put a larger blob, head known", &[("part", 3)], counts);
     for names in [&put[..1], &put[1..4], &[large]] {
         let commit = Commit::seal(&shop.effects, id, session.head);
@@ -390,7 +390,7 @@ async fn blobs(counted: &mut Counted) {
     let counts = shop.simulator.counts_since(before);
     counted.note("refuse a commit without its blobs, head known", &[("blob", 2)], counts);
 
-    let read = async |request: ReadBlob| store.read_blob(request).await?.into_bytes(usize::MAX).await;
+    let read = async |request: ReadBlob| store.blobs().read(request).await?.into_bytes(usize::MAX).await;
     for blob in &put[1..4] {
         let (_, counts) = shop.cost(read(ReadBlob::new(id, blob.name))).await;
         counted.note("read a blob of at most 4 MiB", &[], counts);
@@ -403,7 +403,7 @@ async fn blobs(counted: &mut Counted) {
         let (_, counts) = shop.cost(read(ReadBlob::new(id, blob.name).with_range(range))).await;
         counted.note("read a range of at most 3 MiB of a blob", &[], counts);
     }
-    let (page, counts) = shop.cost(store.list_blobs(BlobQuery::new(id))).await;
+    let (page, counts) = shop.cost(store.blobs().list(BlobQuery::new(id))).await;
     assert_eq!(page.items.len(), 6);
     counted.note("list the blobs of a session", &[("blobs", 6)], counts);
 
@@ -413,14 +413,14 @@ async fn blobs(counted: &mut Counted) {
         let now = SessionStore::load(&store, id).await.unwrap();
         let delete = shop.text_commit(&now, 0).with_trigger(Trigger::Delete(Reason::UserDeleted));
         store.commit(delete).await.unwrap();
-        let (swept, counts) = shop.cost(store.sweep_blobs(SweepBlobs::of(id))).await;
+        let (swept, counts) = shop.cost(store.blobs().sweep(SweepBlobs::of(id))).await;
         assert_eq!(swept.blobs, 1);
         counts
     };
     // All but one were named.
     counted.note(sweep, &of, removed(id).await);
     let mut other = shop.session(&store).await;
-    store.put_blob(PutBlob::of_bytes(other.id, "unnamed")).await.unwrap();
+    store.blobs().put(PutBlob::of_bytes(other.id, "unnamed")).await.unwrap();
     while other.head.get() < 45 {
         other = store.commit(shop.text_commit(&other, 1)).await.unwrap().session;
     }
@@ -428,12 +428,12 @@ async fn blobs(counted: &mut Counted) {
 
     let ids = [(); 3].map(|()| shop.effects.new_session_id());
     for id in ids {
-        let (_, counts) = shop.cost(store.put_blob(PutBlob::of_bytes(id, "early"))).await;
+        let (_, counts) = shop.cost(store.blobs().put(PutBlob::of_bytes(id, "early"))).await;
         counted.note("put a blob before its session", &[], counts);
     }
     tokio::time::sleep(std::time::Duration::from_secs(9 * 24 * 3600)).await;
     let later = shop.open().await;
-    let (swept, counts) = shop.cost(later.sweep_blobs(SweepBlobs::without_session())).await;
+    let (swept, counts) = shop.cost(later.blobs().sweep(SweepBlobs::without_session())).await;
     assert_eq!(swept.blobs, 3);
     let of = [("id", 3), ("removed blob", 3)];
     counted.note("sweep the blobs of ids without sessions", &of, counts);
@@ -603,11 +603,11 @@ async fn maintenance(counted: &mut Counted) {
             ("device", devices),
         ];
         let cold = shop.open().await;
-        let (faults, counts) = shop.cost(cold.check()).await;
+        let (faults, counts) = shop.cost(cold.maintenance().check()).await;
         assert_eq!(faults, []);
         counted.note("check the store", &of, counts);
         let cold = shop.open().await;
-        let (rebuilt, counts) = shop.cost(cold.rebuild()).await;
+        let (rebuilt, counts) = shop.cost(cold.maintenance().rebuild()).await;
         assert!(rebuilt.damaged.is_empty());
         counted.note("rebuild the index, of which nothing is missing", &of, counts);
     }
@@ -745,5 +745,5 @@ async fn short_checks_delete_the_keys_of_ended_turns() {
     assert_eq!((busy.len(), counts.list, counts.get, counts.delete), (1, 6, 3, 1), "{counts}");
     let (busy, counts) = round_of_a_short_process(&shop).await;
     assert_eq!((busy.len(), counts.list, counts.total()), (0, 1, 1), "{counts}");
-    assert_eq!(shop.open().await.check().await.unwrap(), []);
+    assert_eq!(shop.open().await.maintenance().check().await.unwrap(), []);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::{Event, Message, NewEvent};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, ReadEvents};
 use agent_core::{
@@ -173,7 +173,7 @@ impl Scene {
         client: &'static str,
         store: &S3Store,
         id: SessionId,
-    ) -> agent_core::Result<Arc<Session>> {
+    ) -> agent_core::Result<Arc<SessionRecord>> {
         let done = self.history.load(client, store, id).await;
         self.log_answer(client, &done.as_ref().map(|done| done.head));
         done
@@ -323,7 +323,7 @@ impl Writer {
         self.send(commit).await;
     }
 
-    async fn refresh(&mut self, which: usize) -> Option<Arc<Session>> {
+    async fn refresh(&mut self, which: usize) -> Option<Arc<SessionRecord>> {
         let id = self.scene.sessions[which];
         let found = self.scene.load(self.client, &self.store, id).await.ok()?;
         self.heads[which] = found.head;

@@ -16,7 +16,7 @@ use agent_core::{
     Backend, BindingStore, BlobName, DeviceId, ErrorKind, Result, Seq, SessionId, SessionStore, TenantId,
     Timestamp, WorkspaceId, WorkspaceStore,
 };
-use agent_storage_s3::{IndexedField, S3Config, S3Store, Watch};
+use agent_storage_s3::{IndexedField, S3Config, S3Store};
 use futures::future::BoxFuture;
 use object_store::client::HttpConnector;
 use s3_simulator::{FaultPlan, SimulatedClock, Simulator};
@@ -188,7 +188,7 @@ fn fork<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
 fn heartbeat<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
     Box::pin(async move {
         let epoch = SessionStore::load(store, world.sessions[0]).await?.epoch;
-        store.heartbeat(world.sessions[0], epoch).await
+        store.leases().heartbeat(world.sessions[0], epoch).await
     })
 }
 
@@ -250,21 +250,21 @@ fn delete_workspace<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, R
 const SMALL: &[u8] = b"some bytes";
 
 fn put_blob<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
-    Box::pin(store.put_blob(PutBlob::of_bytes(world.sessions[0], SMALL)))
+    Box::pin(store.blobs().put(PutBlob::of_bytes(world.sessions[0], SMALL)))
 }
 
 /// More blobs of the same session.
 fn put_others<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
     Box::pin(async move {
         for n in 0..3 {
-            store.put_blob(PutBlob::of_bytes(world.sessions[0], format!("some bytes {n}"))).await?;
+            store.blobs().put(PutBlob::of_bytes(world.sessions[0], format!("some bytes {n}"))).await?;
         }
         Ok(())
     })
 }
 
 fn put_large<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
-    Box::pin(store.put_blob(PutBlob::of_bytes(world.sessions[0], vec![7; 9 << 20])))
+    Box::pin(store.blobs().put(PutBlob::of_bytes(world.sessions[0], vec![7; 9 << 20])))
 }
 
 fn name_blob<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
@@ -273,23 +273,19 @@ fn name_blob<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<(
 }
 
 fn sweep<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
-    Box::pin(async move { store.sweep_blobs(SweepBlobs::of(world.sessions[0])).await.map(drop) })
+    Box::pin(async move { store.blobs().sweep(SweepBlobs::of(world.sessions[0])).await.map(drop) })
 }
 
 fn sweep_early<'a>(_: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
-    Box::pin(async move { store.sweep_blobs(SweepBlobs::without_session()).await.map(drop) })
+    Box::pin(async move { store.blobs().sweep(SweepBlobs::without_session()).await.map(drop) })
 }
 
 fn rebuild<'a>(_: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
-    Box::pin(async move { SessionStore::rebuild(store).await.map(drop) })
+    Box::pin(async move { store.maintenance().rebuild().await.map(drop) })
 }
 
 fn delete_tenant<'a>(_: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
     Box::pin(async move { store.delete_tenant(&TenantId::default()).await.map(drop) })
-}
-
-fn change_watch<'a>(_: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
-    Box::pin(store.change_watch(Watch::Before))
 }
 
 fn lose_keys<'a>(world: &'a World, _: &'a S3Store) -> BoxFuture<'a, Result<()>> {
@@ -368,7 +364,6 @@ pub(crate) const CASES: &[Case] = &[
         setup: &[create, append_text, bind, bind_others, put_workspace, put_blob, put_others],
         step: delete_tenant,
     },
-    Case { name: "change the watch", setup: &[create, append_text], step: change_watch },
     Case { name: "open for the first time", setup: &[forget_settings], step: open },
     Case { name: "open with a probe", setup: &[create], step: open },
 ];
@@ -434,11 +429,11 @@ async fn collect(world: &World) {
     for _ in 0..3 {
         sleep(15 * DAY).await;
         let store = world.open("collector").await.unwrap();
-        SessionStore::rebuild(&store).await.unwrap();
-        store.sweep_blobs(SweepBlobs::without_session()).await.unwrap();
+        store.maintenance().rebuild().await.unwrap();
+        store.blobs().sweep(SweepBlobs::without_session()).await.unwrap();
         for id in world.sessions {
             if let Ok(session) = SessionStore::load(&store, id).await {
-                store.sweep_blobs(SweepBlobs::of(id)).await.unwrap();
+                store.blobs().sweep(SweepBlobs::of(id)).await.unwrap();
                 if session.status.state == SessionState::Deleted {
                     store.purge(Purge::new(id, session.head)).await.unwrap();
                 }
@@ -494,7 +489,7 @@ async fn all_sessions(store: &S3Store, query: SessionQuery) -> BTreeSet<SessionI
 
 /// Lists show what is there, and only that.
 async fn judge(world: &World, store: &S3Store, what: &str) {
-    assert_eq!(SessionStore::check(store).await.unwrap(), [], "{what}");
+    assert_eq!(store.maintenance().check().await.unwrap(), [], "{what}");
     let everything = SessionQuery::new().with_hidden();
     let (all, in_workspace) = (
         all_sessions(store, everything.clone()).await,
@@ -648,7 +643,7 @@ async fn a_kill_loses_no_blob_that_an_event_names() {
             let log = store.read(session.id, agent_core::store::ReadEvents::first(100)).await.unwrap();
             if log.events.iter().any(|event| event.seq > Seq::new(1) && !event.blobs.is_empty()) {
                 let read = ReadBlob::new(session.id, BlobName::of(SMALL));
-                let bytes = store.read_blob(read).await.unwrap().into_bytes(1 << 20).await.unwrap();
+                let bytes = store.blobs().read(read).await.unwrap().into_bytes(1 << 20).await.unwrap();
                 assert_eq!(&bytes[..], SMALL, "{} {at} {ended}", case.name);
                 reads += 1;
             }
@@ -675,8 +670,8 @@ async fn rebuild_removes_the_keys_of_a_creation_with_a_blob() {
         }
         left += keys_of_lists(&world);
         sleep(8 * DAY).await;
-        assert_eq!(SessionStore::check(&store).await.unwrap().is_empty(), keys_of_lists(&world) == 0, "{at}");
-        SessionStore::rebuild(&store).await.unwrap();
+        assert_eq!(store.maintenance().check().await.unwrap().is_empty(), keys_of_lists(&world) == 0, "{at}");
+        store.maintenance().rebuild().await.unwrap();
         assert_eq!(keys_of_lists(&world), 0, "{at}");
     }
     assert!(left > 0, "no cut left a key");

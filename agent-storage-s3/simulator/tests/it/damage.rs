@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent_core::clock::Effects;
 use agent_core::commit::Trigger;
 use agent_core::event::NewEvent;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, ReadEvents, SessionQuery};
 use agent_core::{ErrorKind, SessionId, SessionStore, SessionStoreExt, WorkspaceId};
@@ -25,13 +25,14 @@ async fn events_before_a_damaged_head_are_read() {
             let effects = Effects::default();
             let store = config(&simulator, "a").open().await.unwrap();
             let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-            let mut session = store.create(&effects, new).await.unwrap();
+            let mut session = store.sessions(&effects).create(new).await.unwrap();
             for n in 0..6 {
                 let events = vec![NewEvent::user_message(format!("message {n}"))];
-                session = store.append(&effects, session.id, session.head, events).await.unwrap().session;
+                session =
+                    store.sessions(&effects).append(session.id, session.head, events).await.unwrap().session;
             }
             let other = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-            let other = store.create(&effects, other).await.unwrap().id.to_string();
+            let other = store.sessions(&effects).create(other).await.unwrap().id.to_string();
             let slots = |id: &str| {
                 let keys = simulator.keys().into_iter();
                 keys.filter(|key| key.contains("/c/") && key.contains(id)).collect::<Vec<_>>()
@@ -73,7 +74,7 @@ async fn events_before_a_damaged_head_are_read() {
                 assert_eq!(*last.kind(), ErrorKind::Corrupt, "{what}");
                 assert_eq!(*store.load(session.id).await.unwrap_err().kind(), ErrorKind::Corrupt, "{what}");
                 let more = vec![NewEvent::user_message("more")];
-                let done = store.append(&effects, session.id, session.head, more).await;
+                let done = store.sessions(&effects).append(session.id, session.head, more).await;
                 assert!(done.is_err(), "{what}");
             }
         }
@@ -102,10 +103,10 @@ const DAMAGES: [(&str, Damage); 7] = [
 ];
 
 /// Deletes a session like hosts do: by a commit, or as a damaged one if that is refused.
-async fn delete(store: &S3Store, effects: &Effects, id: SessionId) -> Arc<Session> {
-    match store.trigger(effects, id, Trigger::Delete(Reason::UserDeleted)).await {
+async fn delete(store: &S3Store, effects: &Effects, id: SessionId) -> Arc<SessionRecord> {
+    match store.sessions(effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await {
         Err(error) if *error.kind() == ErrorKind::Corrupt => {
-            store.delete_damaged(id, effects.now(), Reason::UserDeleted).await.unwrap()
+            store.maintenance().delete_damaged(id, effects.now(), Reason::UserDeleted).await.unwrap()
         }
         done => done.unwrap().session,
     }
@@ -128,13 +129,14 @@ async fn damaged_sessions_can_be_erased() {
             let (simulator, effects) = (Simulator::new(1), Effects::default());
             let store = config(&simulator, "a").open().await.unwrap();
             let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-            let mut session = store.create(&effects, new).await.unwrap();
+            let mut session = store.sessions(&effects).create(new).await.unwrap();
             for n in 0..4 {
                 let events = (0..=n % 2).map(|m| NewEvent::user_message(format!("sesame {n} {m}"))).collect();
-                session = store.append(&effects, session.id, session.head, events).await.unwrap().session;
+                session =
+                    store.sessions(&effects).append(session.id, session.head, events).await.unwrap().session;
             }
             let other = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-            let other = store.create(&effects, other).await.unwrap().id;
+            let other = store.sessions(&effects).create(other).await.unwrap().id;
             let key = slots_of(&simulator, session.id)[at].clone();
             let foreign = simulator.object(&slots_of(&simulator, other)[0]).unwrap();
             match damage(&simulator.object(&key).unwrap(), &foreign) {
@@ -158,7 +160,8 @@ async fn damaged_sessions_can_be_erased() {
                 // Nobody can know of a newest commit that is gone without a trace, and only the first store does.
                 ("missing", 0) => Err(ErrorKind::Corrupt),
                 _ => store
-                    .append(&effects, session.id, session.head, more)
+                    .sessions(&effects)
+                    .append(session.id, session.head, more)
                     .await
                     .map_err(|error| error.kind().clone()),
             };
@@ -176,8 +179,8 @@ async fn damaged_sessions_can_be_erased() {
                 if n == 0 {
                     store.purge(Purge::new(session.id, deleted.head)).await.unwrap();
                 }
-                store.rebuild().await.unwrap();
-                assert_eq!(store.check().await.unwrap(), [], "{what}");
+                store.maintenance().rebuild().await.unwrap();
+                assert_eq!(store.maintenance().check().await.unwrap(), [], "{what}");
             }
             let left = fresh.read(session.id, ReadEvents::first(100)).await.unwrap();
             assert_eq!((left.events.len(), left.damaged.len()), (0, 0), "{what}");
@@ -198,13 +201,13 @@ async fn forks_of_unreadable_sessions_keep_their_history() {
     let (simulator, effects) = (Simulator::new(1), Effects::default());
     let store = config(&simulator, "a").open().await.unwrap();
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let mut parent = store.create(&effects, new).await.unwrap();
+    let mut parent = store.sessions(&effects).create(new).await.unwrap();
     for n in 0..3 {
         let messages = vec![NewEvent::user_message(format!("message {n}"))];
-        parent = store.append(&effects, parent.id, parent.head, messages).await.unwrap().session;
+        parent = store.sessions(&effects).append(parent.id, parent.head, messages).await.unwrap().session;
     }
-    let middle = SessionStoreExt::fork(&store, &effects, parent.id, None).await.unwrap();
-    let living = SessionStoreExt::fork(&store, &effects, middle.id, None).await.unwrap();
+    let middle = store.sessions(&effects).fork(parent.id, None).await.unwrap();
+    let living = store.sessions(&effects).fork(middle.id, None).await.unwrap();
     for key in slots_of(&simulator, middle.id) {
         simulator.put_object(&key, "nothing");
     }
@@ -218,7 +221,7 @@ async fn forks_of_unreadable_sessions_keep_their_history() {
     let kept = store.read(parent.id, ReadEvents::first(100)).await.unwrap().events;
     assert_eq!(kept.len() as u64, parent.head.get());
     assert_eq!(SessionStore::load(&store, living.id).await.unwrap().lineage, living.lineage);
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
 }
 
 /// Each damaged or missing slot of a session is named by a check, also one whose events are read from later commits.
@@ -231,14 +234,15 @@ async fn checks_name_damaged_slots_that_reading_does_not_need() {
             let (simulator, effects) = (Simulator::new(1), Effects::default());
             let store = config(&simulator, "a").open().await.unwrap();
             let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-            let mut session = store.create(&effects, new).await.unwrap();
+            let mut session = store.sessions(&effects).create(new).await.unwrap();
             for n in 0..14 {
                 let events = (0..=n % 3).map(|m| NewEvent::user_message(format!("said {n} {m}"))).collect();
-                session = store.append(&effects, session.id, session.head, events).await.unwrap().session;
+                session =
+                    store.sessions(&effects).append(session.id, session.head, events).await.unwrap().session;
             }
             let other = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-            let other = store.create(&effects, other).await.unwrap().id;
-            assert_eq!(store.check().await.unwrap(), [], "{what}");
+            let other = store.sessions(&effects).create(other).await.unwrap().id;
+            assert_eq!(store.maintenance().check().await.unwrap(), [], "{what}");
             // All but the newest.
             let key = slots_of(&simulator, session.id)[at + 1].clone();
             let foreign = simulator.object(&slots_of(&simulator, other)[0]).unwrap();
@@ -249,7 +253,9 @@ async fn checks_name_damaged_slots_that_reading_does_not_need() {
             let fresh = config(&simulator, "b").open().await.unwrap();
             let page = fresh.read(session.id, ReadEvents::first(100)).await;
             unseen += usize::from(page.is_ok_and(|page| page.damaged.is_empty()));
-            let [fault] = &fresh.check().await.unwrap()[..] else { panic!("{what}: one fault") };
+            let [fault] = &fresh.maintenance().check().await.unwrap()[..] else {
+                panic!("{what}: one fault")
+            };
             assert_eq!(fault.object, format!("session {}", session.id), "{what}");
             assert!(fault.reason.contains("slot"), "{what}: {fault}");
         }

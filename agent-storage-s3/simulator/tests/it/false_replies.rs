@@ -151,7 +151,7 @@ async fn false_server_replies_cause_no_wrong_answer() {
         let texts = ["one".to_owned(), "x".repeat(300 << 10), "three".to_owned()];
         for text in &texts {
             let new_events = vec![NewEvent::user_message(text.clone())];
-            writer.append(&effects, id, Seq::ZERO, new_events).await.unwrap();
+            writer.sessions(&effects).append(id, Seq::ZERO, new_events).await.unwrap();
         }
         let now = SessionStore::load(&writer, id).await.unwrap();
         let events: Vec<_> = writer.events(id, Seq::ZERO).try_collect().await.unwrap();
@@ -170,8 +170,9 @@ async fn false_server_replies_cause_no_wrong_answer() {
             assert!(page.items.iter().all(|summary| summary.head == now.head), "{lie:?}: {:?}", page.items);
         }
         let new_events = vec![NewEvent::user_message("four")];
-        let appended =
-            timeout(stuck, store.append(&effects, id, Seq::ZERO, new_events)).await.expect("it hangs");
+        let appended = timeout(stuck, store.sessions(&effects).append(id, Seq::ZERO, new_events))
+            .await
+            .expect("it hangs");
         *liar.lie.lock().unwrap() = None;
         let truth: Vec<_> = writer.events(id, Seq::ZERO).try_collect().await.unwrap();
         if appended.is_ok() {

@@ -11,7 +11,7 @@ use agent_core::session::NewSession;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, SessionQuery};
 use agent_core::{ErrorKind, SessionId, SessionStore, Timestamp, WorkspaceId};
-use agent_storage_s3::{IndexedField, S3Config, S3Store, Watch};
+use agent_storage_s3::{IndexedField, S3Config, S3Store};
 use s3_simulator::{FaultPlan, Quirks, SimulatedClock, Simulator};
 
 use crate::backend::config;
@@ -123,7 +123,7 @@ async fn changed_value_moves_the_key() {
     assert!(is(listed(&store, of_project("red")).await));
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(world.keys().len(), 2);
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
 }
 
 /// A change of a label that is cut off after any of its requests is in the lists exactly if it was made.
@@ -157,7 +157,7 @@ async fn lists_of_labels_agree_with_loads_after_any_cut() {
             let found = listed(&fresh, of_project(project)).await;
             assert_eq!(found.len(), usize::from(is_there), "{requests}: {project}");
         }
-        assert_eq!(fresh.check().await.unwrap(), []);
+        assert_eq!(fresh.maintenance().check().await.unwrap(), []);
     }
     assert!(made > 3 && cut > 1, "{made} {cut}");
 }
@@ -201,12 +201,12 @@ async fn rebuild_puts_lost_keys_of_labels_again() {
     let keys = world.keys();
     keys.iter().for_each(|key| world.simulator.remove_object(key));
     assert!(listed(&store, of_project("red")).await.is_empty());
-    let faults = store.check().await.unwrap();
+    let faults = store.maintenance().check().await.unwrap();
     assert!(faults.len() == 2 && faults.iter().all(|fault| fault.reason.contains("/idx/l/")), "{faults:?}");
-    store.rebuild().await.unwrap();
+    store.maintenance().rebuild().await.unwrap();
     assert_eq!(world.keys(), keys);
     assert_eq!(listed(&store, of_project("red")).await, BTreeSet::from([id]));
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
 }
 
 /// A total counts all that match, and the pages are those without a total.
@@ -281,10 +281,10 @@ async fn purge_removes_the_keys_of_fields() {
     assert_eq!(listed(&store, SessionQuery::new().with_hidden()).await, BTreeSet::from([id]));
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(world.keys(), [""; 0]);
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
 }
 
-/// The first store of a prefix decides; another index is refused by name. A change of `watch` keeps it.
+/// The first store of a prefix decides; another index is refused by name.
 #[tokio::test(start_paused = true)]
 async fn index_of_a_prefix_is_kept() {
     let world = World::new(None);
@@ -305,9 +305,8 @@ async fn index_of_a_prefix_is_kept() {
         world.simulator.remove_object("agents/probe/passed");
     }
     assert_eq!(world.keys().len(), 6);
-    store.change_watch(Watch::After).await.unwrap();
     let fields = [IndexedField::Label("project".to_owned()), IndexedField::Creator];
-    let config = world.config().with_watch(Watch::After).with_index(fields.clone()).unwrap();
+    let config = world.config().with_index(fields.clone()).unwrap();
     assert_eq!(listed(&config.open().await.unwrap(), of_project("red")).await, BTreeSet::from([id]));
     for bad in ["project", "label.", "creator,creator", "label.a\nb"] {
         let error = world.config().with_option("index", bad).unwrap_err();

@@ -30,14 +30,12 @@ async fn keys_of_other_programs_are_ignored_and_named() {
         store.put(workspace, Precondition::MustNotExist).await.unwrap();
         store.bind(&"laptop".parse().unwrap(), WorkspaceId::DEFAULT, Precondition::None).await.unwrap();
         let mut session =
-            SessionStoreExt::create(&store, &effects, NewSession::new(id, WorkspaceId::DEFAULT))
-                .await
-                .unwrap();
+            store.sessions(&effects).create(NewSession::new(id, WorkspaceId::DEFAULT)).await.unwrap();
         for n in 0..12 {
             let events = vec![NewEvent::user_message(format!("message {n}"))];
-            session = store.append(&effects, id, session.head, events).await.unwrap().session;
+            session = store.sessions(&effects).append(id, session.head, events).await.unwrap().session;
         }
-        assert_eq!(SessionStore::check(&store).await.unwrap(), []);
+        assert_eq!(store.maintenance().check().await.unwrap(), []);
 
         // Every folder below that of the tenant.
         let mut folders: Vec<String> = Vec::new();
@@ -67,7 +65,7 @@ async fn keys_of_other_programs_are_ignored_and_named() {
                 assert!(!page.events.is_empty() && page.damaged.is_empty(), "{name:?}: {page:?}");
             }
             let events = vec![NewEvent::user_message("more")];
-            session = store.append(&effects, id, session.head, events).await.unwrap().session;
+            session = store.sessions(&effects).append(id, session.head, events).await.unwrap().session;
             let page =
                 SessionStore::list(&store, SessionQuery::new().with_hidden().with_total()).await.unwrap();
             assert_eq!((page.items.len(), page.damaged), (1, vec![]), "{name:?}");
@@ -81,8 +79,8 @@ async fn keys_of_other_programs_are_ignored_and_named() {
                 "{name:?}"
             );
             Backend::busy_tenants(&store, effects.now(), None).await.unwrap();
-            assert_eq!(store.rebuild().await.unwrap().damaged, [], "{name:?}");
-            let damaged = SessionStore::check(&store).await.unwrap();
+            assert_eq!(store.maintenance().rebuild().await.unwrap().damaged, [], "{name:?}");
+            let damaged = store.maintenance().check().await.unwrap();
             for folder in &folders {
                 // The client leaves out the slash at the end of a mark.
                 let object = format!("object {}", format!("{folder}{name}").trim_end_matches('/'));
@@ -95,7 +93,8 @@ async fn keys_of_other_programs_are_ignored_and_named() {
         }
 
         let store = config(&simulator, "c").open().await.unwrap();
-        let deleted = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+        let deleted =
+            store.sessions(&effects).trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
         store.purge(Purge::new(id, deleted.last)).await.unwrap();
         assert_eq!(store.read(id, ReadEvents::first(50)).await.unwrap().events, []);
         for folder in &folders {
@@ -118,12 +117,14 @@ async fn refused_fork_leaves_its_id_free() {
         let store = config(&simulator, "a").open().await.unwrap();
         let other = config(&simulator, "b").open().await.unwrap();
         let parent = store
-            .create(&effects, NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT))
+            .sessions(&effects)
+            .create(NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT))
             .await
             .unwrap();
         assert_eq!(SessionStore::load(&other, parent.id).await.unwrap().head, parent.head);
         let by = if is_known { &store } else { &other };
-        let deleted = store.trigger(&effects, parent.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+        let deleted =
+            store.sessions(&effects).trigger(parent.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
         let id = effects.new_session_id();
         let fork = agent_core::commit::Commit::create(&effects, NewSession::fork(id, &parent));
         for _ in 0..2 {
@@ -137,6 +138,6 @@ async fn refused_fork_leaves_its_id_free() {
         if is_purged {
             store.purge(Purge::new(parent.id, deleted.last)).await.unwrap();
         }
-        by.create(&effects, NewSession::new(id, WorkspaceId::DEFAULT)).await.unwrap();
+        by.sessions(&effects).create(NewSession::new(id, WorkspaceId::DEFAULT)).await.unwrap();
     }
 }

@@ -46,13 +46,13 @@ async fn make(store: &S3Store, effects: &Effects) -> SessionId {
     let place = Workspace::new(WORKSPACE, "place", id, effects.now());
     store.put(place, Precondition::MustNotExist).await.unwrap();
     store.bind(&device(), WORKSPACE, Precondition::MustNotExist).await.unwrap();
-    let made = SessionStoreExt::create(store, effects, NewSession::new(id, WORKSPACE)).await.unwrap();
+    let made = store.sessions(effects).create(NewSession::new(id, WORKSPACE)).await.unwrap();
     let lease = LeaseRequest::new("holder", effects.new_run_id());
     let begin = Commit::seal(effects, id, made.head)
         .with_event(NewEvent::user_message("hello"))
         .with_trigger(Trigger::BeginRun(lease));
     let epoch = store.commit(begin).await.unwrap().epoch.unwrap();
-    store.heartbeat(id, epoch).await.unwrap();
+    store.leases().heartbeat(id, epoch).await.unwrap();
     id
 }
 
@@ -67,8 +67,8 @@ async fn refusals(store: &S3Store, effects: &Effects, id: SessionId) -> Vec<Erro
         store.commit(sealed().with_event(NewEvent::user_message("more"))).await.unwrap_err(),
         store.commit(sealed().with_trigger(Trigger::Delete(Reason::UserDeleted))).await.unwrap_err(),
         store.purge(Purge::new(id, Seq::new(2))).await.unwrap_err(),
-        store.heartbeat(id, epoch).await.unwrap_err(),
-        store.lease_status(id, epoch).await.unwrap_err(),
+        store.leases().heartbeat(id, epoch).await.unwrap_err(),
+        store.leases().status(id, epoch).await.unwrap_err(),
         WorkspaceStore::load(store, WORKSPACE).await.unwrap_err(),
         store.touch(WORKSPACE, effects.now()).await.unwrap_err(),
         store.save_config(WORKSPACE, Some("a = 1".into()), Precondition::MustNotExist).await.unwrap_err(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::NewEvent;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::SessionQuery;
 use agent_core::{Epoch, SessionId, SessionStore, Timestamp, WorkspaceId};
@@ -53,7 +53,7 @@ impl World {
     }
 
     /// The run is ended by somebody else, and the session is at rest.
-    async fn suspend(&self, store: &S3Store, id: SessionId) -> Session {
+    async fn suspend(&self, store: &S3Store, id: SessionId) -> SessionRecord {
         let now = store.load(id).await.unwrap();
         let end = Commit::seal(&self.effects, id, now.head)
             .with_trigger(Trigger::LeaseExpired(now.epoch))
@@ -68,7 +68,7 @@ impl World {
 }
 
 async fn heartbeat(store: &S3Store, id: SessionId, epoch: Epoch) -> u64 {
-    store.lease_status(id, epoch).await.unwrap().heartbeat
+    store.leases().status(id, epoch).await.unwrap().heartbeat
 }
 
 /// A heartbeat is what the key of the session holds; each is another one, and there is no other object.
@@ -81,7 +81,7 @@ async fn heartbeat_is_in_the_key_of_the_run() {
     assert_eq!(heartbeat(&other, id, epoch).await, 0);
     let mut last = 0;
     for _ in 0..4 {
-        store.heartbeat(id, epoch).await.unwrap();
+        store.leases().heartbeat(id, epoch).await.unwrap();
         let body = world.simulator.object(&world.work()[0]).unwrap();
         let now = heartbeat(&other, id, epoch).await;
         assert_eq!(body, format!("{epoch} {now}\n"));
@@ -99,19 +99,19 @@ async fn former_holder_overwrites_no_heartbeat() {
     let (store, next, other) =
         (world.open("holder").await, world.open("next").await, world.open("other").await);
     let (id, epoch) = world.running(&store).await;
-    store.heartbeat(id, epoch).await.unwrap();
+    store.leases().heartbeat(id, epoch).await.unwrap();
     let taken = world.take_over(&next, id).await;
     assert_eq!(world.work().len(), 1, "it has the same key");
     // Until the successor sends one, there is none to overwrite.
-    store.heartbeat(id, epoch).await.unwrap();
+    store.leases().heartbeat(id, epoch).await.unwrap();
     assert_eq!(heartbeat(&other, id, taken).await, 0);
     let mut last = 0;
     for _ in 0..3 {
-        next.heartbeat(id, taken).await.unwrap();
+        next.leases().heartbeat(id, taken).await.unwrap();
         let now = heartbeat(&other, id, taken).await;
         assert!(now != 0 && now != last, "{now} {last}");
         last = now;
-        store.heartbeat(id, epoch).await.unwrap();
+        store.leases().heartbeat(id, epoch).await.unwrap();
         assert_eq!(heartbeat(&other, id, taken).await, last);
     }
     // A handle that knows the former lease only sees that of the new one.
@@ -125,13 +125,13 @@ async fn late_heartbeat_makes_no_key_again() {
     let world = World::new();
     let (store, other) = (world.open("holder").await, world.open("other").await);
     let (id, epoch) = world.running(&store).await;
-    store.heartbeat(id, epoch).await.unwrap();
+    store.leases().heartbeat(id, epoch).await.unwrap();
     let ended = world.suspend(&other, id).await;
     assert_eq!((ended.status.state, ended.lease), (SessionState::Suspended, None));
     tokio::time::sleep(Duration::from_secs(121)).await;
     assert_eq!(world.work(), [""; 0]);
     for _ in 0..2 {
-        store.heartbeat(id, epoch).await.unwrap();
+        store.leases().heartbeat(id, epoch).await.unwrap();
         assert_eq!(world.work(), [""; 0]);
         assert_eq!(heartbeat(&store, id, epoch).await, 0);
     }
@@ -145,18 +145,18 @@ async fn heartbeat_puts_a_lost_key_again() {
     let (id, epoch) = world.running(&store).await;
     let running = SessionQuery::new().with_states([SessionState::Running]);
     for _ in 0..2 {
-        store.heartbeat(id, epoch).await.unwrap();
+        store.leases().heartbeat(id, epoch).await.unwrap();
         let before = heartbeat(&other, id, epoch).await;
         let work = world.work();
         world.simulator.remove_object(&work[0]);
         assert_eq!(other.list(running.clone()).await.unwrap().items.len(), 0);
-        assert_eq!(other.check().await.unwrap().len(), 1);
+        assert_eq!(other.maintenance().check().await.unwrap().len(), 1);
         assert_eq!(heartbeat(&other, id, epoch).await, 0);
-        store.heartbeat(id, epoch).await.unwrap();
+        store.leases().heartbeat(id, epoch).await.unwrap();
         assert_ne!(heartbeat(&other, id, epoch).await, before);
         assert_eq!(world.work(), work);
         assert_eq!(other.list(running.clone()).await.unwrap().items.len(), 1);
-        assert_eq!(other.check().await.unwrap(), []);
+        assert_eq!(other.maintenance().check().await.unwrap(), []);
     }
 }
 
@@ -166,13 +166,13 @@ async fn heartbeats_survive_a_rebuild() {
     let world = World::new();
     let store = world.open("holder").await;
     let (id, epoch) = world.running(&store).await;
-    store.heartbeat(id, epoch).await.unwrap();
+    store.leases().heartbeat(id, epoch).await.unwrap();
     let before = heartbeat(&store, id, epoch).await;
-    assert_eq!(store.rebuild().await.unwrap().sessions, 0);
+    assert_eq!(store.maintenance().rebuild().await.unwrap().sessions, 0);
     assert_eq!(heartbeat(&store, id, epoch).await, before);
     world.simulator.remove_object(&world.work()[0]);
-    assert_eq!(store.rebuild().await.unwrap().sessions, 1);
+    assert_eq!(store.maintenance().rebuild().await.unwrap().sessions, 1);
     assert_eq!(heartbeat(&store, id, epoch).await, 0);
-    store.heartbeat(id, epoch).await.unwrap();
+    store.leases().heartbeat(id, epoch).await.unwrap();
     assert_ne!(heartbeat(&store, id, epoch).await, 0);
 }

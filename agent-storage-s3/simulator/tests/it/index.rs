@@ -111,7 +111,7 @@ async fn lists_agree_with_loads_after_any_cut() {
             let found = listed(&fresh, query.clone()).await.len();
             assert_eq!(found, usize::from(is_made), "{requests}: {query:?}");
         }
-        assert_eq!(fresh.check().await.unwrap(), []);
+        assert_eq!(fresh.maintenance().check().await.unwrap(), []);
     }
     assert!(made > 3 && cut > 3, "{made} {cut}");
 }
@@ -210,25 +210,25 @@ async fn rebuild_puts_lost_keys_again() {
     let ids = [world.create(&store).await, world.create(&store).await, world.create(&store).await];
     world.change(&store, ids[0], |commit| commit.with_event(NewEvent::user_message("x"))).await;
     world.change(&store, ids[1], |commit| commit.with_trigger(Trigger::Archive)).await;
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
     let keys = world.keys();
     world.simulator.remove_object(&world.keys_of(ids[0])[0]);
-    let faults = store.check().await.unwrap();
+    let faults = store.maintenance().check().await.unwrap();
     assert_eq!(faults.len(), 1, "{faults:?}");
     let (object, reason) = (&faults[0].object, &faults[0].reason);
     assert!(object.contains(&ids[0].to_string()) && reason.contains("is missing"), "{faults:?}");
     world.keys().iter().for_each(|key| world.simulator.remove_object(key));
     assert_eq!(listed(&store, SessionQuery::new()).await, []);
-    assert_eq!(store.check().await.unwrap().len(), 7);
-    assert_eq!(store.rebuild().await.unwrap().sessions, 3);
+    assert_eq!(store.maintenance().check().await.unwrap().len(), 7);
+    assert_eq!(store.maintenance().rebuild().await.unwrap().sessions, 3);
     assert_eq!(set(&listed(&store, SessionQuery::new()).await), set(&[ids[0], ids[2]]));
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
     let is_old = |key: &&String| key.contains(&ids[1].to_string()) && key.contains("/a/");
     assert_eq!((world.keys().len(), keys.iter().filter(is_old).count()), (keys.len() - 2, 2));
     // What is not in force is removed.
     tokio::time::sleep(Duration::from_secs(4000)).await;
     keys.iter().for_each(|key| world.simulator.put_object(key, Bytes::new()));
-    assert_eq!(store.rebuild().await.unwrap().sessions, 1);
+    assert_eq!(store.maintenance().rebuild().await.unwrap().sessions, 1);
     assert_eq!(world.keys().len(), keys.len() - 2);
 }
 
@@ -249,9 +249,9 @@ async fn an_orphan_of_a_creation_is_collected() {
     assert_eq!(listed(&store, SessionQuery::new()).await, []);
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(world.keys().len(), 2, "it may still be made");
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
     tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
-    assert_eq!(store.check().await.unwrap().len(), 1);
+    assert_eq!(store.maintenance().check().await.unwrap().len(), 1);
     for query in [SessionQuery::new(), SessionQuery::new().with_workspace(WorkspaceId::DEFAULT)] {
         assert_eq!(listed(&store, query).await, []);
     }
@@ -279,7 +279,7 @@ async fn an_orphan_that_is_created_meanwhile_keeps_its_keys() {
             world.simulator.set_plan(FaultPlan::healthy());
             let collects = async {
                 match rebuilds {
-                    true => drop(store.rebuild().await.unwrap()),
+                    true => drop(store.maintenance().rebuild().await.unwrap()),
                     false => drop(store.list(SessionQuery::new()).await.unwrap()),
                 }
             };
@@ -292,7 +292,7 @@ async fn an_orphan_that_is_created_meanwhile_keeps_its_keys() {
             tokio::time::sleep(Duration::from_secs(300)).await;
             let expected = if is_made { vec![creation.session] } else { Vec::new() };
             assert_eq!(listed(&store, SessionQuery::new()).await, expected, "{delay} {rebuilds}");
-            assert_eq!(store.check().await.unwrap(), [], "{delay} {rebuilds}");
+            assert_eq!(store.maintenance().check().await.unwrap(), [], "{delay} {rebuilds}");
         }
     }
     assert!(made > 10 && refused > 10, "{made} {refused}");

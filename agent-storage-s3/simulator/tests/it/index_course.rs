@@ -14,7 +14,7 @@ use agent_core::commit::{Commit, Committed, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{Event, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::model::{Failure, INACTIVE_AFTER_LABEL, Origin, Patch, Timer};
-use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::session::{NewSession, SessionRecord, SessionSummary};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, PutBlob, ReadBlob, ReadEvents, SessionQuery, SweepBlobs};
 use agent_core::{
@@ -270,23 +270,23 @@ impl Scene {
         }
         sleep(hours(15 * 24)).await;
         for _ in 0..2 {
-            store.sweep_blobs(SweepBlobs::without_session()).await.map_err(wrong)?;
+            store.blobs().sweep(SweepBlobs::without_session()).await.map_err(wrong)?;
         }
         let mut blobs = 0;
         for (id, _) in &exist {
-            store.sweep_blobs(SweepBlobs::of(*id)).await.map_err(wrong)?;
+            store.blobs().sweep(SweepBlobs::of(*id)).await.map_err(wrong)?;
             let now = store.load(*id).await.map_err(wrong)?;
             if now.status.state == SessionState::Deleted {
                 continue;
             }
             for name in logs[id].iter().flat_map(|event| &event.blobs) {
                 let read =
-                    async { store.read_blob(ReadBlob::new(*id, *name)).await?.into_bytes(1 << 20).await };
+                    async { store.blobs().read(ReadBlob::new(*id, *name)).await?.into_bytes(1 << 20).await };
                 read.await.map_err(|error| format!("blob {name} of session {id}: {error:?}"))?;
                 blobs += 1;
             }
         }
-        let rebuilt = SessionStore::rebuild(&*store).await.map_err(wrong)?;
+        let rebuilt = store.maintenance().rebuild().await.map_err(wrong)?;
         if !rebuilt.damaged.is_empty() {
             return Err(format!("damaged: {:?}", rebuilt.damaged));
         }
@@ -311,7 +311,7 @@ impl Scene {
     }
 
     /// Checks that each key of the index is one that a session has in the state that it ended in, and none is missing.
-    fn keys_are_those_of(&self, records: &[Arc<Session>]) -> Result<(), String> {
+    fn keys_are_those_of(&self, records: &[Arc<SessionRecord>]) -> Result<(), String> {
         let mut expected = BTreeMap::new();
         for record in records {
             let state = record.status.state;
@@ -409,7 +409,7 @@ async fn own_log(store: &S3Store, id: SessionId) -> Result<Vec<Event>> {
 
 /// No key in force is missing, at any moment.
 async fn check(store: &S3Store) -> Result<(), String> {
-    let found = match SessionStore::check(store).await {
+    let found = match store.maintenance().check().await {
         Err(error) if is_trouble(&error) => return Ok(()),
         found => found.map_err(|error| format!("the check: {error:?}"))?,
     };
@@ -472,7 +472,7 @@ impl Handle {
         sessions.get(self.seeded.below(sessions.len() as u64) as usize).copied()
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         let Some(store) = &self.store else { return Err(Error::new(ErrorKind::Unavailable, "no store")) };
         let found = store.load(id).await;
         if let Ok(found) = &found {
@@ -673,7 +673,7 @@ impl Handle {
         for _ in 0..self.seeded.below(3) {
             sleep(self.seeded.between(Duration::ZERO, secs(3))).await;
             let Some(store) = self.store.clone() else { return Ok(()) };
-            drop(store.heartbeat(id, lease.epoch).await);
+            drop(store.leases().heartbeat(id, lease.epoch).await);
         }
         let failure = || Failure::new(Reason::RunError, "it failed");
         let end = match self.seeded.below(8) {
@@ -694,9 +694,9 @@ impl Handle {
             let store = self.store().await?;
             let session = self.session();
             let done = match (self.seeded.below(5), session) {
-                (0, _) => SessionStore::rebuild(&*store).await.map(drop),
-                (1, _) => store.sweep_blobs(SweepBlobs::without_session()).await.map(drop),
-                (2, Some(id)) => store.sweep_blobs(SweepBlobs::of(id)).await.map(drop),
+                (0, _) => store.maintenance().rebuild().await.map(drop),
+                (1, _) => store.blobs().sweep(SweepBlobs::without_session()).await.map(drop),
+                (2, Some(id)) => store.blobs().sweep(SweepBlobs::of(id)).await.map(drop),
                 (3, Some(id)) => self.purge(&store, id).await,
                 _ => {
                     check(&store).await?;
@@ -803,7 +803,7 @@ impl Writer {
         let bytes = text.as_bytes().to_vec();
         let name = BlobName::of(&bytes);
         let store = self.handle.store.clone()?;
-        store.put_blob(PutBlob::of_bytes(id, bytes)).await.ok()?;
+        store.blobs().put(PutBlob::of_bytes(id, bytes)).await.ok()?;
         // It may be long until it is named.
         sleep(self.handle.seeded.between(Duration::ZERO, secs(10))).await;
         Some(note("drawn").with_blob(name))

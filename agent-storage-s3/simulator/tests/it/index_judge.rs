@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use agent_core::commit::Commit;
 use agent_core::event::Event;
-use agent_core::session::{Session, SessionSummary};
+use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::state::SessionState;
 use agent_core::store::SessionQuery;
 use agent_core::{CommitId, Plan, SessionId, Timestamp, plan};
@@ -52,7 +52,7 @@ pub(crate) struct Tape {
     /// Commits, with the moments at which they were first asked for.
     commits: RefCell<BTreeMap<CommitId, (Commit, Moment)>>,
     /// Records that an answer showed, with its moment.
-    signs: RefCell<Vec<(Arc<Session>, Moment)>>,
+    signs: RefCell<Vec<(Arc<SessionRecord>, Moment)>>,
     walks: RefCell<Vec<Walk>>,
     idle: RefCell<Vec<Idle>>,
 }
@@ -69,7 +69,7 @@ impl Tape {
         self.commits.borrow_mut().entry(commit.id).or_insert_with(|| (commit.clone(), moment));
     }
 
-    pub(crate) fn sign(&self, record: &Arc<Session>) {
+    pub(crate) fn sign(&self, record: &Arc<SessionRecord>) {
         let moment = self.moment();
         self.signs.borrow_mut().push((record.clone(), moment));
     }
@@ -149,7 +149,7 @@ pub(crate) struct Judged {
 #[derive(Debug)]
 struct State {
     summary: SessionSummary,
-    record: Arc<Session>,
+    record: Arc<SessionRecord>,
     /// Moment at which its commit was first asked for, or a later one.
     asked: Moment,
     /// Moment of the first sign of it.
@@ -191,7 +191,7 @@ impl States {
         Ok(Self(states))
     }
 
-    fn note(&mut self, record: &Session, answered: Moment) -> Result<(), String> {
+    fn note(&mut self, record: &SessionRecord, answered: Moment) -> Result<(), String> {
         let found = self.0.iter_mut().find(|state| state.summary.head == record.head);
         let state =
             found.ok_or_else(|| format!("{} at event {} is no commit's end", record.id, record.head))?;

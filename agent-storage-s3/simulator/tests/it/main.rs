@@ -31,6 +31,6 @@ mod probe;
 mod refusals;
 mod scale;
 mod seeds;
+mod settings;
 mod support;
-mod watch;
 mod workspaces;

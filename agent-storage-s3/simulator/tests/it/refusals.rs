@@ -6,7 +6,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Precondition};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::store::{BindingQuery, PutBlob, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{
     Backend, BindingStore, Error, ErrorKind, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore,
@@ -29,7 +29,7 @@ fn full_text(error: &Error) -> String {
 }
 
 /// One call of each kind, each refused.
-async fn refusals(store: &S3Store, effects: &Effects, session: &Session) -> Vec<Error> {
+async fn refusals(store: &S3Store, effects: &Effects, session: &SessionRecord) -> Vec<Error> {
     let (id, device) = (session.id, "laptop".parse().unwrap());
     let other = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let place = Workspace::new(effects.new_workspace_id(), "place", id, effects.now());
@@ -38,10 +38,10 @@ async fn refusals(store: &S3Store, effects: &Effects, session: &Session) -> Vec<
         SessionStore::load(store, id).await.unwrap_err(),
         store.read(id, ReadEvents::last(10)).await.unwrap_err(),
         store.commit(append).await.unwrap_err(),
-        SessionStoreExt::create(store, effects, other).await.unwrap_err(),
+        store.sessions(effects).create(other).await.unwrap_err(),
         SessionStore::list(store, SessionQuery::new()).await.unwrap_err(),
-        store.put_blob(PutBlob::of_bytes(id, "file")).await.unwrap_err(),
-        store.check().await.unwrap_err(),
+        store.blobs().put(PutBlob::of_bytes(id, "file")).await.unwrap_err(),
+        store.maintenance().check().await.unwrap_err(),
         WorkspaceStore::load(store, WorkspaceId::DEFAULT).await.unwrap_err(),
         store.put(place, Precondition::MustNotExist).await.unwrap_err(),
         WorkspaceStore::list(store, WorkspaceQuery::new()).await.unwrap_err(),
@@ -54,10 +54,10 @@ async fn refusals(store: &S3Store, effects: &Effects, session: &Session) -> Vec<
 }
 
 /// A store with a session, before the server refuses.
-async fn opened(simulator: &Simulator, effects: &Effects) -> (S3Store, std::sync::Arc<Session>) {
+async fn opened(simulator: &Simulator, effects: &Effects) -> (S3Store, std::sync::Arc<SessionRecord>) {
     let store = config(simulator, "a").open().await.unwrap();
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let session = SessionStoreExt::create(&store, effects, new).await.unwrap();
+    let session = store.sessions(effects).create(new).await.unwrap();
     (store, session)
 }
 

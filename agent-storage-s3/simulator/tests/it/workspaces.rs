@@ -76,7 +76,7 @@ async fn keys_stay_for_15_minutes() {
     assert_eq!(paged(&store, 1).await.iter().map(|one| one.id).collect::<Vec<_>>(), [one.id, two.id]);
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(keys(&simulator).len(), 2, "the former one is deleted");
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
     WorkspaceStore::delete(&store, one.id).await.unwrap();
     let mut deleting = WorkspaceStore::load(&store, two.id).await.unwrap();
     deleting.status = WorkspaceStatus::Deleting;
@@ -87,7 +87,7 @@ async fn keys_stay_for_15_minutes() {
     assert_eq!((page.total, page.items.len(), page.items[0].id), (Some(1), 1, two.id));
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(keys(&simulator).len(), 1);
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
 }
 
 /// However a creation or a use of a workspace is cut off, the list shows it exactly if it is there, and a rebuild leaves
@@ -127,14 +127,14 @@ async fn list_agrees_with_loads_after_any_cut() {
             let now = WorkspaceStore::load(&fresh, new.id).await.ok();
             made += usize::from(now.as_ref().is_some_and(|now| is_first || now.last_accessed == minutes(60)));
             assert_eq!(paged(&fresh, 1).await, now.iter().cloned().collect::<Vec<_>>(), "{requests}");
-            assert_eq!(fresh.check().await.unwrap(), []);
+            assert_eq!(fresh.maintenance().check().await.unwrap(), []);
             pending += usize::from(keys(&simulator).len() > usize::from(now.is_some()));
             tokio::time::sleep(Duration::from_secs(8 * 24 * 3600)).await;
-            fresh.rebuild().await.unwrap();
+            fresh.maintenance().rebuild().await.unwrap();
             tokio::time::sleep(Duration::from_secs(200)).await;
             assert_eq!(keys(&simulator).len(), usize::from(now.is_some()), "{requests}");
             assert_eq!(WorkspaceStore::load(&fresh, new.id).await.ok(), now);
-            assert_eq!(fresh.check().await.unwrap(), []);
+            assert_eq!(fresh.maintenance().check().await.unwrap(), []);
             if now.is_none() {
                 never += 1;
                 let error = WorkspaceStore::load(&fresh, new.id).await.unwrap_err();
@@ -169,10 +169,10 @@ async fn racing_uses_leave_one_key() {
         let now = WorkspaceStore::load(&a, new.id).await.unwrap();
         assert_eq!(now.last_accessed, minutes(60), "seed {seed}");
         assert_eq!(paged(&b, 1).await, [now], "seed {seed}");
-        assert_eq!(a.check().await.unwrap(), [], "seed {seed}");
+        assert_eq!(a.maintenance().check().await.unwrap(), [], "seed {seed}");
         tokio::time::sleep(Duration::from_secs(200)).await;
         assert_eq!(keys(&simulator).len(), 1, "seed {seed}");
-        assert_eq!(a.check().await.unwrap(), [], "seed {seed}");
+        assert_eq!(a.maintenance().check().await.unwrap(), [], "seed {seed}");
     }
 }
 
@@ -202,7 +202,7 @@ async fn late_use_finds_its_key() {
         }
         let now = WorkspaceStore::load(&b, new.id).await.unwrap();
         landed += usize::from(now.last_accessed == minutes(60));
-        assert_eq!(b.check().await.unwrap(), [], "seed {seed}");
+        assert_eq!(b.maintenance().check().await.unwrap(), [], "seed {seed}");
     }
     assert!(landed > 3, "{landed}");
 }
@@ -220,12 +220,12 @@ async fn lost_keys_of_workspaces_are_put_again() {
     let mut keys = simulator.keys().into_iter().filter(|key| key.contains("/idx/ws/"));
     simulator.remove_object(&keys.next_back().unwrap());
     assert_eq!(listed(&store).await, [ids[1].id]);
-    let [fault] = &store.check().await.unwrap()[..] else { panic!("one fault") };
+    let [fault] = &store.maintenance().check().await.unwrap()[..] else { panic!("one fault") };
     let text = fault.to_string();
     assert!(text.contains(&ids[0].id.to_string()) && text.contains("run `rebuild`"), "{fault}");
-    store.rebuild().await.unwrap();
+    store.maintenance().rebuild().await.unwrap();
     assert_eq!(listed(&store).await, [ids[0].id, ids[1].id]);
-    assert_eq!(store.check().await.unwrap(), []);
+    assert_eq!(store.maintenance().check().await.unwrap(), []);
 }
 
 /// A workspace that is used while a list reads page after page of the server is shown, also if its old key is deleted at
@@ -274,6 +274,6 @@ async fn check_finds_damage_that_no_list_shows() {
     let object = simulator.object(&key).unwrap();
     simulator.put_object(&key, object.slice(..object.len() / 2));
     assert_eq!(listed(&store).await, []);
-    let [fault] = &store.check().await.unwrap()[..] else { panic!("one fault") };
+    let [fault] = &store.maintenance().check().await.unwrap()[..] else { panic!("one fault") };
     assert!(fault.to_string().contains(&new.id.to_string()), "{fault}");
 }

@@ -11,13 +11,12 @@ use std::sync::Arc;
 use agent_core::clock::Effects;
 use agent_core::{Backend, Result, SessionStore, Storage, TenantId, Timestamp, async_trait};
 use agent_storage_conformance::{Damage, DamageKind, Factory};
-use agent_storage_s3::{S3Store, Watch};
+use agent_storage_s3::S3Store;
 use damage::{flipped, slots};
 use s3_simulator::{Dialect, Quirks, SimulatedClock, Simulator};
 
 struct Simulated {
     dialect: Dialect,
-    watch: Watch,
     /// Fields that have an index of their own, as in an address.
     index: &'static str,
 }
@@ -28,7 +27,7 @@ impl Simulated {
         let start = Timestamp::from_micros(20_500 * 86_400_000_000);
         let effects = Effects::default().with_clock(Arc::new(SimulatedClock::new(start)));
         let config = backend::config(site, client).with_option("index", self.index)?;
-        config.with_watch(self.watch).with_effects(effects).open().await
+        config.with_effects(effects).open().await
     }
 }
 
@@ -88,9 +87,12 @@ impl Factory for Simulated {
                 };
                 keys.filter(is_derived).for_each(|key| site.remove_object(&key));
                 let store = backend::config(site, "repair").open().await?;
-                assert!(!store.check().await?.is_empty(), "the check notices that keys are missing");
-                store.rebuild().await?;
-                assert_eq!(store.check().await?, []);
+                assert!(
+                    !store.maintenance().check().await?.is_empty(),
+                    "the check notices that keys are missing"
+                );
+                store.maintenance().rebuild().await?;
+                assert_eq!(store.maintenance().check().await?, []);
             }
             other => panic!("no way to do {other:?}"),
         }
@@ -98,6 +100,6 @@ impl Factory for Simulated {
     }
 }
 
-pub(crate) fn main(dialect: Dialect, watch: Watch, index: &'static str) -> ExitCode {
-    agent_storage_conformance::main(Simulated { dialect, watch, index })
+pub(crate) fn main(dialect: Dialect, index: &'static str) -> ExitCode {
+    agent_storage_conformance::main(Simulated { dialect, index })
 }

@@ -56,7 +56,7 @@ async fn advice_costs_no_sync_of_its_own() {
 
     let touch = async || store.touch(WorkspaceId::DEFAULT, effects.now()).await.unwrap();
     assert_eq!(syncs(counted(&disk, touch()).await), (0, true));
-    assert_eq!(syncs(counted(&disk, store.heartbeat(id, begun.epoch)).await), (0, true));
+    assert_eq!(syncs(counted(&disk, store.leases().heartbeat(id, begun.epoch)).await), (0, true));
     let calls = counted(&disk, store.commit(append(begun.head))).await;
     assert_eq!(syncs(calls), (1, true), "a commit after these");
     let both = async { tokio::join!(touch(), store.commit(append(begun.head.next()))).1.unwrap() };

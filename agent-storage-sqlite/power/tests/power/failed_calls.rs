@@ -104,7 +104,7 @@ async fn judge(disk: &Disk, id: SessionId, outcomes: &Outcomes, done: usize, con
     let store = open(&folder.path().join("agent.db"), Sync::Off).await.unwrap();
     let there = texts(&store, id).await.unwrap();
     fits(outcomes, done, &there).unwrap_or_else(|wrong| panic!("{context}, {done} steps behind: {wrong}"));
-    assert_eq!(store.check().await.unwrap(), [], "{context}");
+    assert_eq!(store.maintenance().check().await.unwrap(), [], "{context}");
 }
 
 /// Any write, truncation or sync of SQLite fails, once or from then on, does half of its work or all of it,

@@ -8,7 +8,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::{Media, Message, NewEvent, Part};
 use agent_core::model::{BLOB_CHUNK_BYTES, Workspace};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{
     BlobInfo, BlobQuery, Purge, PutBlob, ReadBlob, ReadEvents, SessionQuery, SweepBlobs, WorkspaceQuery,
@@ -81,7 +81,7 @@ pub(crate) async fn live(path: &Path, sync: Sync, disk: &Disk) -> Vec<Seen> {
     life.commit(&store, first, |commit| commit.with_event(showing(&blob(3, 5000)))).await;
     life.put(&store, first, 4, 6000).await;
     life.put(&store, first, 3, 5000).await;
-    store.sweep_blobs(SweepBlobs::of(first)).await.unwrap();
+    store.blobs().sweep(SweepBlobs::of(first)).await.unwrap();
     life.acknowledged(&store).await;
     let deleted =
         life.commit(&store, second, |commit| commit.with_trigger(Trigger::Delete(Reason::UserDeleted))).await;
@@ -126,7 +126,7 @@ impl Alive<'_> {
         store: &SqliteStore,
         id: SessionId,
         what: impl FnOnce(Commit) -> Commit,
-    ) -> Arc<Session> {
+    ) -> Arc<SessionRecord> {
         let head = SessionStore::load(store, id).await.unwrap().head;
         let done = store.commit(what(Commit::seal(self.effects, id, head))).await.unwrap();
         self.acknowledged(store).await;
@@ -134,7 +134,7 @@ impl Alive<'_> {
     }
 
     async fn put(&mut self, store: &SqliteStore, id: SessionId, seed: u64, size: usize) {
-        store.put_blob(PutBlob::of_bytes(id, blob(seed, size))).await.unwrap();
+        store.blobs().put(PutBlob::of_bytes(id, blob(seed, size))).await.unwrap();
         self.acknowledged(store).await;
     }
 
@@ -158,13 +158,13 @@ pub(crate) fn showing(bytes: &[u8]) -> NewEvent {
 
 /// Reads a whole blob, which checks its name.
 async fn check_blob(store: &SqliteStore, id: SessionId, name: BlobName) -> Result<BlobInfo> {
-    let bytes = store.read_blob(ReadBlob::new(id, name)).await?.into_bytes(usize::MAX).await?;
+    let bytes = store.blobs().read(ReadBlob::new(id, name)).await?.into_bytes(usize::MAX).await?;
     Ok(BlobInfo::of(&bytes))
 }
 
 /// The blobs of a session, each of which is whole. What its events name is there.
 pub(crate) async fn blobs(store: &SqliteStore, id: SessionId) -> Result<Vec<BlobInfo>> {
-    let page = store.list_blobs(BlobQuery::new(id)).await?;
+    let page = store.blobs().list(BlobQuery::new(id)).await?;
     assert!(page.damaged.is_empty(), "{:?}", page.damaged);
     for blob in &page.items {
         assert_eq!(check_blob(store, id, blob.name).await?, *blob);
@@ -187,7 +187,7 @@ pub(crate) async fn sweep_all(store: &SqliteStore) -> Result<(), String> {
     sweeps.push(SweepBlobs::without_session());
     let mut unfinished = 0_u64;
     for sweep in sweeps {
-        unfinished += store.sweep_blobs(sweep).await.map_err(wrong)?.unfinished;
+        unfinished += store.blobs().sweep(sweep).await.map_err(wrong)?.unfinished;
     }
     let left = "SELECT ifnull(sum(octet_length(data)), 0) FROM blob_chunks \
         WHERE blob NOT IN (SELECT blob FROM blobs WHERE state = 'whole' AND named IS NOT NULL)";
@@ -209,7 +209,7 @@ pub(crate) async fn read_back(path: &Path) -> Result<Seen, String> {
     let wrong = |error: Error| format!("{error:?}");
     let store = open(path, Sync::Off).await.map_err(wrong)?;
     let seen = see(&store).await.map_err(wrong)?;
-    let damaged = store.check().await.map_err(wrong)?;
+    let damaged = store.maintenance().check().await.map_err(wrong)?;
     if !damaged.is_empty() {
         return Err(format!("SQLite finds damage: {damaged:?}"));
     }
@@ -222,7 +222,7 @@ pub(crate) async fn read_back(path: &Path) -> Result<Seen, String> {
         return Err("it does not go on".to_owned());
     }
     let id = done.session.id;
-    store.put_blob(PutBlob::of_bytes(id, "on")).await.map_err(wrong)?;
+    store.blobs().put(PutBlob::of_bytes(id, "on")).await.map_err(wrong)?;
     let append = Commit::seal(&effects, id, done.last).with_event(showing(b"on"));
     store.commit(append).await.map_err(wrong)?;
     sweep_all(&store).await?;
@@ -249,7 +249,7 @@ pub(crate) async fn see(store: &SqliteStore) -> Result<Seen> {
         }
         let _ = writeln!(seen, "{:?}", blobs(store, summary.id).await?);
     }
-    let early = store.sweep_blobs(SweepBlobs::without_session().with_dry_run()).await?;
+    let early = store.blobs().sweep(SweepBlobs::without_session().with_dry_run()).await?;
     let _ = writeln!(seen, "{} bytes of blobs of no session", early.bytes);
     Ok(seen)
 }

@@ -237,7 +237,7 @@ impl Cast {
         let blobs = create(&store, &effects, "blobs").await;
         let shown = Commit::seal(&effects, blobs, Seq::new(2)).with_event(showing(&blob(1, LARGE)));
         for seed in [2, 4] {
-            store.put_blob(PutBlob::of_bytes(deleted, blob(seed, 400))).await.unwrap();
+            store.blobs().put(PutBlob::of_bytes(deleted, blob(seed, 400))).await.unwrap();
         }
         let begin = Trigger::BeginRun(LeaseRequest::new("test", effects.new_run_id()));
         let head = SessionStore::load(&store, held).await.unwrap().head;
@@ -297,13 +297,13 @@ impl Cast {
             Write::Delete => WorkspaceStore::delete(store, self.leaving).await,
             Write::RestoreFirst => store.commit(self.commits[0].clone()).await.map(drop),
             Write::RestoreSecond => store.commit(self.commits[1].clone()).await.map(drop),
-            Write::Heartbeat => store.heartbeat(self.held, self.epoch).await,
+            Write::Heartbeat => store.leases().heartbeat(self.held, self.epoch).await,
             Write::Mend => SessionStore::load(store, self.mended).await.map(drop),
-            Write::Rebuild => SqliteStore::rebuild(store).await.map(drop),
-            Write::PutBlob => store.put_blob(PutBlob::of_bytes(self.blobs, blob(1, LARGE))).await,
+            Write::Rebuild => SqliteStore::rebuild_all(store).await.map(drop),
+            Write::PutBlob => store.blobs().put(PutBlob::of_bytes(self.blobs, blob(1, LARGE))).await,
             Write::ShowBlob => store.commit(self.show.clone()).await.map(drop),
-            Write::PutUnnamed => store.put_blob(PutBlob::of_bytes(self.blobs, blob(3, 77))).await,
-            Write::Sweep => store.sweep_blobs(SweepBlobs::of(self.blobs)).await.map(drop),
+            Write::PutUnnamed => store.blobs().put(PutBlob::of_bytes(self.blobs, blob(3, 77))).await,
+            Write::Sweep => store.blobs().sweep(SweepBlobs::of(self.blobs)).await.map(drop),
             Write::Purge | Write::Rewrite => {
                 let purge = Purge::new(self.deleted, self.head).with_keep_through(Seq::new(1));
                 let purge = if what == Write::Rewrite { purge.with_rewrite() } else { purge };
@@ -364,7 +364,7 @@ impl Cast {
         seen.insert("restored session", restored);
         seen.insert(
             "heartbeats",
-            vec![store.lease_status(self.held, self.epoch).await?.heartbeat.to_string()],
+            vec![store.leases().status(self.held, self.epoch).await?.heartbeat.to_string()],
         );
         seen.insert("mended session", texts(store, self.mended).await?);
         let record = SessionStore::load(store, self.deleted).await?;
@@ -467,9 +467,9 @@ impl Worked {
         let seen = self.cast.see(&store).await.unwrap_or_else(|error| panic!("{context}: {error:?}"));
         let wrong = misfit(&self.before, &self.outcomes, done, &seen, power_lost);
         assert_eq!(wrong, None, "{context}, {done} writes behind");
-        assert_eq!(store.check().await.unwrap(), [], "{context}");
+        assert_eq!(store.maintenance().check().await.unwrap(), [], "{context}");
         sweep_all(&store).await.unwrap_or_else(|wrong| panic!("{context}, {done} writes behind: {wrong}"));
-        assert_eq!(store.check().await.unwrap(), [], "{context}");
+        assert_eq!(store.maintenance().check().await.unwrap(), [], "{context}");
     }
 
     /// Kills it when it was told of the first failure and at the end, and has the power go there and after each so many calls on the way. Returns how many disks were looked at.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;
 use agent_core::event::{Media, Message, NewEvent, Part};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::store::{BlobInfo, PutBlob, ReadBlob};
 use agent_core::{BlobName, Result, SessionId, SessionStore, SessionStoreExt, Timestamp, WorkspaceId};
 use agent_storage_sqlite::{SqliteConfig, SqliteStore};
@@ -51,21 +51,21 @@ impl Site {
         assert_eq!(verdict, "ok");
     }
 
-    pub(crate) async fn session(&self, store: &SqliteStore) -> Arc<Session> {
+    pub(crate) async fn session(&self, store: &SqliteStore) -> Arc<SessionRecord> {
         let new = NewSession::new(self.effects.new_session_id(), WorkspaceId::DEFAULT);
-        SessionStoreExt::create(store, &self.effects, new).await.unwrap()
+        store.sessions(&self.effects).create(new).await.unwrap()
     }
 
-    pub(crate) fn text_commit(&self, session: &Session, text: impl Into<String>) -> Commit {
+    pub(crate) fn text_commit(&self, session: &SessionRecord, text: impl Into<String>) -> Commit {
         Commit::seal(&self.effects, session.id, session.head).with_event(NewEvent::user_message(text.into()))
     }
 
     pub(crate) async fn append_text(
         &self,
         store: &SqliteStore,
-        session: &Session,
+        session: &SessionRecord,
         text: impl Into<String>,
-    ) -> Arc<Session> {
+    ) -> Arc<SessionRecord> {
         store.commit(self.text_commit(session, text)).await.unwrap().session
     }
 
@@ -73,9 +73,9 @@ impl Site {
     pub(crate) async fn show(
         &self,
         store: &SqliteStore,
-        session: &Session,
+        session: &SessionRecord,
         bytes: Vec<u8>,
-    ) -> (Arc<Session>, BlobInfo) {
+    ) -> (Arc<SessionRecord>, BlobInfo) {
         let blob = put(store, session.id, bytes).await;
         let commit = Commit::seal(&self.effects, session.id, session.head).with_event(showing(blob));
         (store.commit(commit).await.unwrap().session, blob)
@@ -95,7 +95,7 @@ pub(crate) fn content(seed: u64, size: usize) -> Vec<u8> {
 
 pub(crate) async fn put(store: &SqliteStore, id: SessionId, bytes: Vec<u8>) -> BlobInfo {
     let blob = BlobInfo::of(&bytes);
-    store.put_blob(PutBlob::of_bytes(id, bytes)).await.unwrap();
+    store.blobs().put(PutBlob::of_bytes(id, bytes)).await.unwrap();
     blob
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn showing(blob: BlobInfo) -> NewEvent {
 
 /// Reads a whole blob, which checks its name.
 pub(crate) async fn read_blob(store: &SqliteStore, id: SessionId, name: BlobName) -> Result<Vec<u8>> {
-    let read = store.read_blob(ReadBlob::new(id, name)).await?;
+    let read = store.blobs().read(ReadBlob::new(id, name)).await?;
     Ok(read.into_bytes(usize::MAX).await?.to_vec())
 }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use agent_core::event::{Event, EventPayload, EventType};
 use agent_core::json::RawJson;
 use agent_core::model::{Actor, MountSet, Workspace};
-use agent_core::session::{ConversationKey, Session};
+use agent_core::session::{ConversationKey, SessionRecord};
 use agent_core::store::{Cursor, Registry, percent_decode, split_address};
 use agent_core::{BlobName, CommitId, DeviceId, Error, SessionId, TenantId, Timestamp, WorkspaceId};
 use agent_runtime::secrets::SecretName;
@@ -66,16 +66,19 @@ fn event_seeds() -> Vec<Vec<u8>> {
 /// The record of a session or of a workspace.
 fn record(input: &[u8]) {
     let Some(text) = text(input) else { return };
-    match Session::from_json(text) {
+    match SessionRecord::from_json(text) {
         Ok(session) => {
-            let again = Session::from_json(&session.to_json()).expect("what was written is read");
+            let again = SessionRecord::from_json(&session.to_json()).expect("what was written is read");
             assert_eq!(again, session);
             session.pair_safe_head();
             session.next_due_at();
             session.conversation_key();
             session.to_report();
             let tombstone = session.tombstone();
-            assert_eq!(Session::from_json(&tombstone.to_json()).expect("a tombstone is read"), tombstone);
+            assert_eq!(
+                SessionRecord::from_json(&tombstone.to_json()).expect("a tombstone is read"),
+                tombstone
+            );
         }
         Err(error) => check_error(&error, &["record", "field"]),
     }

@@ -12,7 +12,7 @@ use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
 use agent_core::session::NewSession;
 use agent_core::store::ReadEvents;
-use agent_core::{SessionStoreExt, Storage, WorkspaceId};
+use agent_core::{Storage, WorkspaceId};
 use agent_storage_s3::S3Config;
 use s3_simulator::Simulator;
 
@@ -64,13 +64,13 @@ impl Sound {
         let mut names = fill(&storage, effects).await;
         for (commits, size) in [(70, 10), (3, 9000), (3, 9000)] {
             let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-            let mut now = storage.sessions.create(effects, new).await.unwrap();
+            let mut now = storage.sessions.create(new).await.unwrap();
             names.sessions.push(now.id);
             for n in 0..commits {
                 // Of the two of one shape no event is the other's.
                 let text = format!("{} {n:2} {}", now.id, "x".repeat(size));
                 let events = vec![NewEvent::user_message(text)];
-                now = storage.sessions.append(effects, now.id, now.head, events).await.unwrap().session;
+                now = storage.sessions.append(now.id, now.head, events).await.unwrap().session;
             }
         }
         let objects = bucket.keys().into_iter().map(|key| {
@@ -200,10 +200,10 @@ async fn session_with_a_damaged_head_is_salvaged() {
             Workspace::new(effects.new_workspace_id(), "Place", effects.new_session_id(), effects.now());
         storage.workspaces.put(place.clone(), Precondition::MustNotExist).await.unwrap();
         let new = NewSession::new(effects.new_session_id(), place.id);
-        let mut now = storage.sessions.create(&effects, new).await.unwrap();
+        let mut now = storage.sessions.create(new).await.unwrap();
         for n in 0..120 {
             let messages = vec![NewEvent::user_message(format!("message {n}"))];
-            now = storage.sessions.append(&effects, now.id, now.head, messages).await.unwrap().session;
+            now = storage.sessions.append(now.id, now.head, messages).await.unwrap().session;
         }
         let is_slot = |key: &String| key.contains("/c/") && key.contains(&now.id.to_string());
         // The newest is listed first.
@@ -211,7 +211,7 @@ async fn session_with_a_damaged_head_is_salvaged() {
         bucket.put_object(&newest, body);
         let storage = open(&bucket).await;
         assert!(!verify(&storage, |_| {}).await.unwrap().is_sound());
-        let salvaged = salvage(&storage, &effects, now.id, None).await.unwrap();
+        let salvaged = salvage(&storage, now.id, None).await.unwrap();
         assert_eq!((salvaged.read, salvaged.session.workspace), (120, place.id));
         let log = storage.sessions.read(salvaged.session.id, ReadEvents::last(1)).await.unwrap();
         assert!(format!("{:?}", log.events).contains("message 118"), "{log:?}");

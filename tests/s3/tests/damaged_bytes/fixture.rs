@@ -8,10 +8,10 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{Patch, Title, Workspace};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::Purge;
-use agent_core::{DeviceId, Result, Seq, SessionId, SessionStoreExt, Storage, WorkspaceId};
+use agent_core::{DeviceId, Result, Seq, SessionId, Storage, WorkspaceId};
 use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteConfig;
 
@@ -154,11 +154,11 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> Names {
             NewEvent::user_message(format!("question {n}")),
             NewEvent::agent_message("안녕 ".repeat(40)),
         ];
-        now = storage.sessions.append(effects, now.id, now.head, event).await.unwrap().session;
+        now = storage.sessions.append(now.id, now.head, event).await.unwrap().session;
     }
     let patch = Patch::new().with_title(Title::by_user("Küche")).with_label("project", "x");
-    now = storage.sessions.update(effects, now.id, now.head, patch).await.unwrap().session;
-    let fork = storage.sessions.fork(effects, now.id, None).await.unwrap();
+    now = storage.sessions.update(now.id, now.head, patch).await.unwrap().session;
+    let fork = storage.sessions.fork(now.id, None).await.unwrap();
     let run = effects.new_run_id();
     let begin = Commit::seal(effects, fork.id, fork.head)
         .with_event(NewEvent::user_message("on"))
@@ -173,7 +173,7 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> Names {
     names
 }
 
-async fn new(storage: &Storage, effects: &Effects, workspace: WorkspaceId) -> Arc<Session> {
+async fn new(storage: &Storage, effects: &Effects, workspace: WorkspaceId) -> Arc<SessionRecord> {
     let new = NewSession::new(effects.new_session_id(), workspace);
-    storage.sessions.create(effects, new).await.unwrap()
+    storage.sessions.create(new).await.unwrap()
 }

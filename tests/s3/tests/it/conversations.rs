@@ -8,7 +8,7 @@ use agent_core::json::RawJson;
 use agent_core::model::{Attributes, Patch, Title};
 use agent_core::state::SessionState;
 use agent_core::store::{ReadEvents, SessionQuery};
-use agent_core::{ErrorKind, Seq, SessionStoreExt, Storage};
+use agent_core::{ErrorKind, Seq, Storage};
 use agent_runtime::retention::Erasure;
 use agent_runtime::{AgentBuilder, AgentRuntime, Conversation, EchoProvider, RunError};
 use agent_storage_s3::S3Config;
@@ -113,7 +113,7 @@ async fn fill(chat: &Conversation) {
     for n in 0..40 {
         let sessions = &chat.runtime().storage().sessions;
         let events = vec![NewEvent::user_message(format!("{SECRET} ").repeat(1 + n * 10))];
-        sessions.append(chat.runtime().effects(), chat.id(), Seq::ZERO, events).await.unwrap();
+        sessions.append(chat.id(), Seq::ZERO, events).await.unwrap();
     }
 }
 

@@ -7,7 +7,7 @@ use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::{Event, NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::Workspace;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{DeviceId, MemoryStore, Seq, SessionId, Storage};
@@ -77,7 +77,7 @@ async fn write(storage: &Storage, effects: &Effects) -> Script {
     script
 }
 
-async fn send(storage: &Storage, script: &mut Script, commit: Commit) -> Arc<Session> {
+async fn send(storage: &Storage, script: &mut Script, commit: Commit) -> Arc<SessionRecord> {
     script.commits.push(commit.clone());
     storage.sessions.commit(commit).await.unwrap().session
 }
@@ -99,7 +99,7 @@ async fn send_again(storage: &Storage, script: &Script) {
 async fn read_all(
     storage: &Storage,
     script: &Script,
-) -> (Vec<(Arc<Session>, Vec<Event>, Vec<Event>)>, String) {
+) -> (Vec<(Arc<SessionRecord>, Vec<Event>, Vec<Event>)>, String) {
     let mut sessions = Vec::new();
     for id in &script.sessions {
         let mut ways = Vec::new();

@@ -52,9 +52,9 @@ impl SessionStoreWrapper for BriefSessions {
 #[async_trait]
 impl Backend for Brief {
     fn tenant(&self, tenant: &TenantId) -> Storage {
-        let mut storage = self.0.tenant(tenant);
-        storage.sessions = Arc::new(BriefSessions(storage.sessions));
-        storage
+        let storage = self.0.tenant(tenant);
+        let brief = BriefSessions(storage.sessions.store().clone());
+        storage.with_session_store(Arc::new(brief))
     }
 
     async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
@@ -167,7 +167,7 @@ async fn two_schedulers(kind: Kind) {
     }
     assert!((1..=PARALLEL as u64).contains(&lost), "{lost} runs began and did not end");
     for n in 0..TENANTS {
-        assert_eq!(store.tenant(&tenant(n)).sessions.check().await.unwrap(), []);
+        assert_eq!(store.tenant(&tenant(n)).sessions.maintenance().check().await.unwrap(), []);
     }
 }
 

@@ -11,7 +11,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::Precondition;
 use agent_core::model::Patch;
 use agent_core::session::NewSession;
-use agent_core::{Result, SessionStoreExt, Storage, WorkspaceId, async_trait};
+use agent_core::{Result, Storage, WorkspaceId, async_trait};
 use agent_runtime::{AgentBuilder, AgentRuntime, EchoProvider, Plugin, SessionContext, ToolSpec};
 use agent_storage_s3::S3Config;
 use s3_servers::{Kind, Server};
@@ -237,7 +237,7 @@ async fn commands_on_a_bucket_read_what_they_show() {
     let effects = Effects::default();
     for _ in 0..30 {
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        storage.sessions.create(&effects, new).await.unwrap();
+        storage.sessions.create(new).await.unwrap();
     }
     let proxy = Proxy::to(server.endpoint());
     let store = format!("s3://{}/many", Server::BUCKET);

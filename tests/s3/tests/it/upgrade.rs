@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::proxy::Proxy;
 use agent_core::clock::Effects;
 use agent_core::session::NewSession;
-use agent_core::{SessionId, SessionStoreExt, Storage, WorkspaceId};
+use agent_core::{SessionId, Storage, WorkspaceId};
 use agent_storage_s3::S3Config;
 use s3_servers::{Kind, Server};
 
@@ -53,7 +53,7 @@ async fn with_sessions(server: &Server, prefix: &str) -> [SessionId; 2] {
     let effects = Effects::default();
     let ids = [(); 2].map(|()| effects.new_session_id());
     for id in ids {
-        storage.sessions.create(&effects, NewSession::new(id, WorkspaceId::DEFAULT)).await.unwrap();
+        storage.sessions.create(NewSession::new(id, WorkspaceId::DEFAULT)).await.unwrap();
     }
     storage.close().await.unwrap();
     ids

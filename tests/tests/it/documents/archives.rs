@@ -7,7 +7,7 @@ use agent_admin::manifest::Manifest;
 use agent_admin::salvage::salvage;
 use agent_admin::verify::{FindingKind, verify};
 use agent_core::clock::Effects;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{BLOB_CHUNK_BYTES, BlobStream, PutBlob, ReadEvents, SweepBlobs};
 use agent_core::{BlobName, ErrorKind, MemoryStore, SessionStore, SessionStoreExt, Storage};
 use agent_runtime::WorkspaceManager;
@@ -18,7 +18,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::blobs::{Fault, Faulty, blobs, bytes_of, content, message_with, picture, showing, two};
 
 /// The archive of a session, in the pieces in which it is written.
-async fn archive(store: &dyn SessionStore, session: &Session) -> Vec<u8> {
+async fn archive(store: &dyn SessionStore, session: &SessionRecord) -> Vec<u8> {
     let manifest = Manifest::export(store, session.id).await.unwrap();
     let pieces: Vec<_> = manifest.to_archive(store).unwrap().try_collect().await.unwrap();
     let export = SessionExport::read(store, session.id, |_| {}).await.unwrap();
@@ -40,12 +40,12 @@ async fn archives_bring_sessions_with_blobs(site: Site) {
     let Some((here, there)) = two(&site).await else { return };
     let effects = Effects::default();
     let contents = [content(1, 10), content(2, 2 * BLOB_CHUNK_BYTES + 1), content(3, 512)];
-    let session = showing(&*here.sessions, &effects, &contents).await;
-    let fork = here.sessions.fork(&effects, session.id, None).await.unwrap();
+    let session = showing(&here.sessions, &effects, &contents).await;
+    let fork = here.sessions.fork(session.id, None).await.unwrap();
     let put = PutBlob::of_bytes(fork.id, contents[0].clone());
     let again = message_with("And this?", picture("same.png", put.blob));
-    here.sessions.put_blob(put).await.unwrap();
-    let fork = here.sessions.append(&effects, fork.id, fork.head, vec![again]).await.unwrap().session;
+    here.sessions.blobs().put(put).await.unwrap();
+    let fork = here.sessions.append(fork.id, fork.head, vec![again]).await.unwrap().session;
 
     let error = Manifest::export(&*here.sessions, fork.id).await.unwrap().to_json().unwrap_err();
     assert!(error.to_string().contains("3 blobs") && error.to_string().contains("archive"), "{error}");
@@ -92,7 +92,7 @@ async fn hostile_archives_are_refused_whole(site: Site) {
     let Some((here, there)) = two(&site).await else { return };
     let effects = Effects::default();
     let contents = [content(1, 10), content(2, BLOB_CHUNK_BYTES + 1)];
-    let session = showing(&*here.sessions, &effects, &contents).await;
+    let session = showing(&here.sessions, &effects, &contents).await;
     let whole = archive(&*here.sessions, &session).await;
     let size = usize::from_str_radix(std::str::from_utf8(&whole[124..135]).unwrap(), 8).unwrap();
     let document = &whole[512..512 + size];
@@ -165,7 +165,7 @@ async fn hostile_archives_are_refused_whole(site: Site) {
         assert_eq!(*absent.kind(), ErrorKind::NotFound, "{what}");
         let sweep = SweepBlobs::without_session().with_dry_run();
         assert_eq!(blobs(&*there.sessions, session.id).await, [], "{what}");
-        assert_eq!(there.sessions.sweep_blobs(sweep).await.unwrap().blobs, 0, "{what}");
+        assert_eq!(there.sessions.blobs().sweep(sweep).await.unwrap().blobs, 0, "{what}");
     }
     // The order of the blobs does not matter.
     Archive::open(pieces(&build(&good))).await.unwrap().import(&*there.sessions).await.unwrap();
@@ -178,16 +178,16 @@ each_store!(hostile_archives_are_refused_whole and files);
 #[tokio::test]
 async fn lost_blobs_are_named_and_salvaged_around() {
     let (here, effects) = (Storage::from(MemoryStore::new()), Effects::default());
-    let manager = WorkspaceManager::new(here.clone(), effects.clone());
+    let manager = WorkspaceManager::new(here.clone().with_effects(effects.clone()));
     let default = agent_runtime::NewWorkspace::default().with_id(agent_core::WorkspaceId::DEFAULT);
     manager.create(default).await.unwrap();
     let contents = [content(1, 10), content(2, 3 * BLOB_CHUNK_BYTES)];
-    let session = showing(&*here.sessions, &effects, &contents).await;
+    let session = showing(&here.sessions, &effects, &contents).await;
     let found = verify(&here, |_| {}).await.unwrap();
     assert!(found.is_sound() && found.blobs == 2, "{found:?}");
     let name = BlobName::of(&contents[1]);
     for (salvaged, fault) in (0..).zip([Fault::Lost, Fault::Damaged]) {
-        let faulty = std::sync::Arc::new(Faulty::new(here.sessions.clone()).with_fault(name, fault));
+        let faulty = std::sync::Arc::new(Faulty::new(here.sessions.store().clone()).with_fault(name, fault));
         let storage = Storage::new(here.workspaces.clone(), faulty, here.bindings.clone());
         let found = verify(&storage, |_| {}).await.unwrap();
         let [finding] = &found.findings[..] else { panic!("{found:?}") };
@@ -196,7 +196,7 @@ async fn lost_blobs_are_named_and_salvaged_around() {
             finding.detail.contains(&name.to_string()) && finding.detail.contains("event 4"),
             "{finding}"
         );
-        let saved = salvage(&storage, &effects, session.id, None).await.unwrap();
+        let saved = salvage(&storage, session.id, None).await.unwrap();
         let [lost] = &saved.lost[..] else { panic!("{saved:?}") };
         assert!(lost.first.get() == 4 && lost.reason.contains(&name.to_string()), "{lost}");
         assert_eq!(blobs(&*here.sessions, saved.session.id).await.len(), 1, "{fault:?}");
@@ -212,7 +212,6 @@ async fn lost_blobs_are_named_and_salvaged_around() {
         );
         here.sessions
             .trigger(
-                &effects,
                 saved.session.id,
                 agent_core::commit::Trigger::Delete(agent_core::state::Reason::UserDeleted),
             )
@@ -225,10 +224,10 @@ async fn lost_blobs_are_named_and_salvaged_around() {
 async fn gc_removes_blobs_that_nobody_names(site: Site) {
     let Some((here, _)) = two(&site).await else { return };
     let effects = Effects::default();
-    let session = showing(&*here.sessions, &effects, &[content(1, 10)]).await;
-    here.sessions.put_blob(PutBlob::of_bytes(session.id, "left over")).await.unwrap();
-    here.sessions.put_blob(PutBlob::of_bytes(effects.new_session_id(), "never came")).await.unwrap();
-    let manager = WorkspaceManager::new(here.clone(), effects);
+    let session = showing(&here.sessions, &effects, &[content(1, 10)]).await;
+    here.sessions.blobs().put(PutBlob::of_bytes(session.id, "left over")).await.unwrap();
+    here.sessions.blobs().put(PutBlob::of_bytes(effects.new_session_id(), "never came")).await.unwrap();
+    let manager = WorkspaceManager::new(here.clone().with_effects(effects));
     for (policy, removed) in
         [(GcPolicy::days(90).with_dry_run(), 2), (GcPolicy::days(90), 2), (GcPolicy::days(90), 0)]
     {

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 use agent_admin::copy::{CopyReport, StoreCopy};
 use agent_core::clock::Effects;
 use agent_core::event::{EventPayload, Media, Message, NewEvent, Part};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::store::{
-    BLOB_CHUNK_BYTES, BlobContent, BlobInfo, BlobQuery, Capabilities, Page, PutBlob, ReadBlob,
-    SessionStoreWrapper,
+    BLOB_CHUNK_BYTES, BlobContent, BlobInfo, BlobQuery, BlobStore, BlobStoreWrapper, Capabilities, Page,
+    PutBlob, ReadBlob, SessionStoreWrapper,
 };
 use agent_core::{
-    BlobName, Error, ErrorKind, MemoryStore, Result, SessionId, SessionStore, SessionStoreExt, Storage,
-    WorkspaceId, async_trait,
+    BlobName, Error, ErrorKind, MemoryStore, Result, SessionId, SessionStore, Sessions, Storage, WorkspaceId,
+    async_trait,
 };
 use agent_tests::{Site, each_store};
 use futures::{StreamExt, stream};
@@ -40,31 +40,27 @@ pub(crate) fn message_with(text: &str, part: Part) -> NewEvent {
 }
 
 /// Creates a session that says something, shows each of the contents, and says something again.
-pub(crate) async fn showing(
-    store: &dyn SessionStore,
-    effects: &Effects,
-    contents: &[Vec<u8>],
-) -> Arc<Session> {
+pub(crate) async fn showing(store: &Sessions, effects: &Effects, contents: &[Vec<u8>]) -> Arc<SessionRecord> {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let mut session = store.create(effects, new).await.unwrap();
+    let mut session = store.create(new).await.unwrap();
     let hello = vec![NewEvent::agent_message("Hello")];
-    session = store.append(effects, session.id, session.head, hello).await.unwrap().session;
+    session = store.append(session.id, session.head, hello).await.unwrap().session;
     for (n, content) in contents.iter().enumerate() {
         let put = PutBlob::of_bytes(session.id, content.clone());
         let event = message_with("What is this?", picture(&format!("cat{n}.png"), put.blob));
-        store.put_blob(put).await.unwrap();
-        session = store.append(effects, session.id, session.head, vec![event]).await.unwrap().session;
+        store.blobs().put(put).await.unwrap();
+        session = store.append(session.id, session.head, vec![event]).await.unwrap().session;
     }
     let bye = vec![NewEvent::agent_message("A cat.")];
-    store.append(effects, session.id, session.head, bye).await.unwrap().session
+    store.append(session.id, session.head, bye).await.unwrap().session
 }
 
 pub(crate) async fn blobs(store: &dyn SessionStore, id: SessionId) -> Vec<BlobInfo> {
-    store.list_blobs(BlobQuery::new(id).with_limit(1000)).await.unwrap().items
+    store.blobs().list(BlobQuery::new(id).with_limit(1000)).await.unwrap().items
 }
 
 pub(crate) async fn bytes_of(store: &dyn SessionStore, id: SessionId, name: BlobName) -> Result<Vec<u8>> {
-    let read = store.read_blob(ReadBlob::new(id, name)).await?;
+    let read = store.blobs().read(ReadBlob::new(id, name)).await?;
     Ok(read.into_bytes(64 << 20).await?.to_vec())
 }
 
@@ -122,20 +118,31 @@ impl SessionStoreWrapper for Faulty {
         capabilities
     }
 
-    async fn put_blob(&self, put: PutBlob) -> Result<()> {
+    fn blobs(&self) -> &dyn BlobStore {
+        self
+    }
+}
+
+#[async_trait]
+impl BlobStoreWrapper for Faulty {
+    fn inner(&self) -> &dyn BlobStore {
+        self.store.blobs()
+    }
+
+    async fn put(&self, put: PutBlob) -> Result<()> {
         if self.puts.fetch_add(1, Ordering::SeqCst) >= self.most_puts.load(Ordering::SeqCst) {
             return Err(Error::new(ErrorKind::Unavailable, "as told"));
         }
-        self.store.put_blob(put).await
+        self.store.blobs().put(put).await
     }
 
-    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
+    async fn read(&self, read: ReadBlob) -> Result<BlobContent> {
         let fault = self.fault(read.name);
         if fault == Some(Fault::Lost) {
             return Err(read.not_found());
         }
         let name = read.name;
-        let mut found = self.store.read_blob(read).await?;
+        let mut found = self.store.blobs().read(read).await?;
         if fault == Some(Fault::Damaged) {
             let damaged = Error::corrupt(format!("blob {name}: chunk 1 is damaged"));
             found.content = found.content.take(1).chain(stream::iter([Err(damaged)])).boxed();
@@ -143,8 +150,8 @@ impl SessionStoreWrapper for Faulty {
         Ok(found)
     }
 
-    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
-        let mut page = self.store.list_blobs(query).await?;
+    async fn list(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+        let mut page = self.store.blobs().list(query).await?;
         page.items.retain(|blob| self.fault(blob.name) != Some(Fault::Lost));
         Ok(page)
     }
@@ -163,14 +170,14 @@ async fn copy_brings_blobs(site: Site) {
     let Some((here, there)) = two(&site).await else { return };
     let effects = Effects::default();
     let contents = [content(1, 10), content(2, 3 * BLOB_CHUNK_BYTES + 1), content(3, 100)];
-    let session = showing(&*here.sessions, &effects, &contents).await;
-    let fork = here.sessions.fork(&effects, session.id, None).await.unwrap();
+    let session = showing(&here.sessions, &effects, &contents).await;
+    let fork = here.sessions.fork(session.id, None).await.unwrap();
     let put = PutBlob::of_bytes(fork.id, contents[0].clone());
     let again = message_with("And this?", picture("same.png", put.blob));
-    here.sessions.put_blob(put).await.unwrap();
+    here.sessions.blobs().put(put).await.unwrap();
     // Nobody names it.
-    here.sessions.put_blob(PutBlob::of_bytes(session.id, "left over")).await.unwrap();
-    here.sessions.append(&effects, fork.id, fork.head, vec![again]).await.unwrap();
+    here.sessions.blobs().put(PutBlob::of_bytes(session.id, "left over")).await.unwrap();
+    here.sessions.append(fork.id, fork.head, vec![again]).await.unwrap();
 
     let seen = Arc::new(Mutex::new((0, 0)));
     let progress = seen.clone();
@@ -188,7 +195,7 @@ async fn copy_brings_blobs(site: Site) {
     assert_eq!(blobs(&*there.sessions, session.id).await.len(), 3, "without the one that nobody names");
     assert_eq!(blobs(&*there.sessions, fork.id).await, [BlobInfo::of(&contents[0])]);
 
-    let counting = Arc::new(Faulty::new(there.sessions.clone()));
+    let counting = Arc::new(Faulty::new(there.sessions.store().clone()));
     let target = Storage::new(there.workspaces.clone(), counting.clone(), there.bindings.clone());
     let report = copied(&here, &target).await;
     assert!(report.is_whole() && report.blobs == 0 && report.copied.sessions == 0, "{report:?}");
@@ -201,9 +208,9 @@ async fn copy_with_blobs_is_resumed(site: Site) {
     let Some((here, there)) = two(&site).await else { return };
     let effects = Effects::default();
     let contents: Vec<_> = (0..5).map(|n| content(n, 1000)).collect();
-    let session = showing(&*here.sessions, &effects, &contents).await;
+    let session = showing(&here.sessions, &effects, &contents).await;
     for before in 1..=5 {
-        let target = Arc::new(Faulty::new(there.sessions.clone()));
+        let target = Arc::new(Faulty::new(there.sessions.store().clone()));
         target.most_puts.store(1, Ordering::SeqCst);
         let cut = Storage::new(there.workspaces.clone(), target.clone(), there.bindings.clone());
         let done = StoreCopy::new(here.clone(), cut).run().await;
@@ -214,9 +221,9 @@ async fn copy_with_blobs_is_resumed(site: Site) {
     // A blob that was put, and whose commit did not follow, is not sent again.
     let more = PutBlob::of_bytes(session.id, "more");
     let event = message_with("More", picture("more.png", more.blob));
-    here.sessions.put_blob(more).await.unwrap();
-    here.sessions.append(&effects, session.id, session.head, vec![event]).await.unwrap();
-    there.sessions.put_blob(PutBlob::of_bytes(session.id, "more")).await.unwrap();
+    here.sessions.blobs().put(more).await.unwrap();
+    here.sessions.append(session.id, session.head, vec![event]).await.unwrap();
+    there.sessions.blobs().put(PutBlob::of_bytes(session.id, "more")).await.unwrap();
     let report = copied(&here, &there).await;
     assert_eq!((report.is_whole(), report.blobs, report.copied.sessions), (true, 0, 1), "{report:?}");
 }
@@ -228,11 +235,11 @@ async fn copy_names_damaged_blobs(site: Site) {
     let Some((here, there)) = two(&site).await else { return };
     let effects = Effects::default();
     let contents = [content(1, 10), content(2, 3 * BLOB_CHUNK_BYTES)];
-    let session = showing(&*here.sessions, &effects, &contents).await;
-    let other = showing(&*here.sessions, &effects, &contents[..1]).await;
+    let session = showing(&here.sessions, &effects, &contents).await;
+    let other = showing(&here.sessions, &effects, &contents[..1]).await;
     let name = BlobName::of(&contents[1]);
     for fault in [Fault::Lost, Fault::Damaged] {
-        let source = with_sessions(&here, Faulty::new(here.sessions.clone()).with_fault(name, fault));
+        let source = with_sessions(&here, Faulty::new(here.sessions.store().clone()).with_fault(name, fault));
         let report = copied(&source, &there).await;
         let [damage] = &report.damaged[..] else { panic!("{fault:?}: {report:?}") };
         assert_eq!(damage.object, format!("session {}", session.id));
@@ -253,8 +260,8 @@ each_store!(copy_names_damaged_blobs and files);
 #[tokio::test]
 async fn target_without_blobs_gets_no_part_of_a_session() {
     let (here, effects) = (Storage::from(MemoryStore::new()), Effects::default());
-    let session = showing(&*here.sessions, &effects, &[content(1, 10), content(2, 5000)]).await;
-    let plain = showing(&*here.sessions, &effects, &[]).await;
+    let session = showing(&here.sessions, &effects, &[content(1, 10), content(2, 5000)]).await;
+    let plain = showing(&here.sessions, &effects, &[]).await;
     for (most, expected) in [
         (0, "its events name 2 blobs, and the target keeps none; copy it to a store that keeps blobs"),
         (
@@ -263,7 +270,7 @@ async fn target_without_blobs_gets_no_part_of_a_session() {
         ),
     ] {
         let there = Storage::from(MemoryStore::new());
-        let mut target = Faulty::new(there.sessions.clone());
+        let mut target = Faulty::new(there.sessions.store().clone());
         target.blob_max_bytes = Some(most);
         let report = copied(&here, &with_sessions(&there, target)).await;
         let [refused] = &report.refused[..] else { panic!("{report:?}") };

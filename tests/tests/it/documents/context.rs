@@ -8,12 +8,12 @@ use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{Compaction, EventPayload, NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::Patch;
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{EventPage, ReadEvents, SessionStoreWrapper};
 use agent_core::{
-    Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp,
-    WorkspaceId, async_trait,
+    Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Sessions,
+    Timestamp, WorkspaceId, async_trait,
 };
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 
@@ -46,11 +46,15 @@ impl SessionStoreWrapper for Site {
 }
 
 impl Site {
+    fn sessions(&self) -> Sessions {
+        self.inner.sessions(&self.effects)
+    }
+
     /// A new session, with what `patch` says of it. Its first event is the second of the log.
     async fn with(patch: &Patch) -> Self {
         let (inner, effects) = (MemoryStore::new(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(patch);
-        let id = SessionStoreExt::create(&inner, &effects, new).await.unwrap().id;
+        let id = inner.sessions(&effects).create(new).await.unwrap().id;
         Self { inner, effects, id, reads: Mutex::default(), fails: None }
     }
 
@@ -58,7 +62,7 @@ impl Site {
         Self::with(&Patch::new()).await
     }
 
-    async fn now(&self) -> Arc<Session> {
+    async fn now(&self) -> Arc<SessionRecord> {
         SessionStore::load(self, self.id).await.unwrap()
     }
 
@@ -130,7 +134,7 @@ async fn summary_comes_first_and_whole() {
     site.append(messages(3, "old")).await;
     let plain = site.context(ContextLimits::default()).await.unwrap();
     assert_eq!((plain.summary(), plain.messages().len()), (None, 3));
-    site.compact(&site.effects, site.id, None, "z".repeat(200)).await.unwrap();
+    site.sessions().compact(site.id, None, "z".repeat(200)).await.unwrap();
     site.append(messages(1, "new")).await;
     let whole = site.context(ContextLimits::default()).await.unwrap();
     assert_eq!(whole.summary(), Some("z".repeat(200).as_str()));
@@ -203,7 +207,8 @@ async fn long_answer_keeps_its_question() {
     let site = Site::new().await;
     site.ask("first").await;
     site.inner
-        .append(&site.effects, site.id, site.now().await.head, vec![NewEvent::user_message("second")])
+        .sessions(&site.effects)
+        .append(site.id, site.now().await.head, vec![NewEvent::user_message("second")])
         .await
         .unwrap();
     site.append(messages(100, "working")).await;
@@ -224,7 +229,7 @@ async fn fork_within_a_run_includes_its_question() {
         site.append(messages(before, "old")).await;
         site.ask("why?").await;
         site.append(messages(behind, "working")).await;
-        let mut fork = SessionStoreExt::fork(&site, &site.effects, site.id, None).await.unwrap();
+        let mut fork = site.sessions().fork(site.id, None).await.unwrap();
         let limits = ContextLimits::new(30, 1 << 20);
         *site.reads.lock().unwrap() = 0;
         let context = ModelContext::read(&site, &fork, limits).await.unwrap();
@@ -342,19 +347,21 @@ async fn model_receives_the_replaced_history_in_order() {
         .flat_map(|text| [NewEvent::user_message(text), NewEvent::agent_message(text.to_uppercase())])
         .collect();
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
+    let session = store.sessions(&effects).create(new).await.unwrap();
     let head = store
-        .append(&effects, session.id, session.head, vec![NewEvent::user_message("old")])
+        .sessions(&effects)
+        .append(session.id, session.head, vec![NewEvent::user_message("old")])
         .await
         .unwrap()
         .last;
-    let replaced = store.replace(&effects, session.id, head, messages.clone()).await.unwrap().session;
+    let replaced =
+        store.sessions(&effects).replace(session.id, head, messages.clone()).await.unwrap().session;
     let context = ModelContext::read(&store, &replaced, ContextLimits::default()).await.unwrap();
     let expected: Vec<_> = ["one", "two", "three"]
         .into_iter()
         .flat_map(|text| [ModelMessage::user(text), ModelMessage::agent(text.to_uppercase())])
         .collect();
     assert_eq!(context.messages(), expected);
-    let stale = store.replace(&effects, session.id, head, messages.clone()).await.unwrap_err();
+    let stale = store.sessions(&effects).replace(session.id, head, messages.clone()).await.unwrap_err();
     assert_eq!(*stale.kind(), ErrorKind::Conflict { head: Some(replaced.head) });
 }

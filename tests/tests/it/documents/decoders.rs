@@ -7,7 +7,7 @@ use agent_admin::manifest::Manifest;
 use agent_core::event::{Event, EventType};
 use agent_core::json::RawJson;
 use agent_core::model::{Actor, CallId, Workspace};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::store::{Cursor, Registry, percent_decode, split_address};
 use agent_core::{CommitId, DeviceId, RunId, SessionId, TenantId, Timestamp, WorkspaceId};
 use agent_runtime::configuration::ConfigLayers;
@@ -114,8 +114,8 @@ fn decode(text: &str) {
         let _ = event.decode();
         assert_eq!(Event::from_json(&event.to_json()).unwrap(), event);
     }
-    if let Ok(session) = Session::from_json(text) {
-        assert_eq!(Session::from_json(&session.to_json()).unwrap(), session);
+    if let Ok(session) = SessionRecord::from_json(text) {
+        assert_eq!(SessionRecord::from_json(&session.to_json()).unwrap(), session);
     }
     if let Ok(workspace) = Workspace::from_json(text) {
         assert_eq!(Workspace::from_json(&workspace.to_json()).unwrap(), workspace);

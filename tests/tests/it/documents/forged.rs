@@ -8,7 +8,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::Patch;
-use agent_core::session::{NewSession, Session, SessionSummary};
+use agent_core::session::{NewSession, SessionRecord, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::{Page, SessionQuery, SessionStoreWrapper};
 use agent_core::{
@@ -18,9 +18,9 @@ use agent_core::{
 use serde_json::Value;
 
 /// A session with two runs, a document of its own, and a fork.
-async fn family(store: &MemoryStore, effects: &Effects) -> (Arc<Session>, Arc<Session>) {
+async fn family(store: &MemoryStore, effects: &Effects) -> (Arc<SessionRecord>, Arc<SessionRecord>) {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let mut session = SessionStoreExt::create(store, effects, new).await.unwrap();
+    let mut session = store.sessions(effects).create(new).await.unwrap();
     for n in 0..2 {
         let run = effects.new_run_id();
         let prompt = Commit::seal(effects, session.id, session.head)
@@ -33,9 +33,9 @@ async fn family(store: &MemoryStore, effects: &Effects) -> (Arc<Session>, Arc<Se
             .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
         session = store.commit(answer).await.unwrap().session;
     }
-    let fork = store.fork(effects, session.id, None).await.unwrap();
+    let fork = store.sessions(effects).fork(session.id, None).await.unwrap();
     let events = vec![NewEvent::agent_message("in the fork")];
-    let fork = store.append(effects, fork.id, fork.head, events).await.unwrap().session;
+    let fork = store.sessions(effects).append(fork.id, fork.head, events).await.unwrap().session;
     (session, fork)
 }
 
@@ -166,13 +166,12 @@ async fn document_cannot_become_a_hidden_session() {
     let (here, there, effects) = (MemoryStore::new(), MemoryStore::new(), Effects::default());
     let hidden = HiddenSession::agent(WorkspaceId::DEFAULT, "helper");
     let new = NewSession::new(hidden.id(), WorkspaceId::DEFAULT);
-    SessionStoreExt::create(&here, &effects, new).await.unwrap();
+    here.sessions(&effects).create(new).await.unwrap();
     let document = Manifest::export(&here, hidden.id()).await.unwrap();
     let refused = document.import(&there).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
     assert!(refused.to_string().contains(&hidden.id().to_string()), "{refused}");
-    let sessions: std::sync::Arc<dyn SessionStore> = std::sync::Arc::new(there.clone());
-    let hidden = hidden.open(&sessions, &effects).await.unwrap();
+    let hidden = hidden.open(&there.sessions(&effects)).await.unwrap();
 
     // Whoever trusts the document says so.
     let document = Manifest::export(&there, hidden.id).await.unwrap();
@@ -215,7 +214,7 @@ async fn a_document_writes_to_its_own_session_only() {
 async fn cyclic_parents_are_refused() {
     let (here, effects) = (MemoryStore::new(), Effects::default());
     let (session, _) = family(&here, &effects).await;
-    let child = here.create_child(&effects, session.id, Patch::new()).await.unwrap();
+    let child = here.sessions(&effects).create_child(session.id, Patch::new()).await.unwrap();
     let document = Manifest::export(&here, child.id).await.unwrap().to_json().unwrap();
     let of_child = serde_json::json!({ "kind": "child", "parent": child.id });
     let circle = forged(&document, |d| {
@@ -250,7 +249,7 @@ impl SessionStoreWrapper for Circle {
         &self.inner
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         let mut session = SessionStore::load(&self.inner, id).await?;
         if let Some(at) = self.of.iter().position(|of| *of == id) {
             let other = SessionStore::load(&self.inner, self.of[1 - at]).await?;
@@ -277,10 +276,10 @@ async fn copy_of_cyclic_parents_terminates() {
     let mut of = Vec::new();
     for _ in 0..2 {
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        of.push(SessionStoreExt::create(&inner, &effects, new).await.unwrap().id);
+        of.push(inner.sessions(&effects).create(new).await.unwrap().id);
     }
     let mut from: Storage = inner.clone().into();
-    from.sessions = std::sync::Arc::new(Circle { inner, of: [of[0], of[1]] });
+    from = from.with_session_store(std::sync::Arc::new(Circle { inner, of: [of[0], of[1]] }));
     let to: Storage = MemoryStore::new().into();
     let copy = StoreCopy::new(from, to);
     let report = tokio::time::timeout(std::time::Duration::from_secs(60), copy.run()).await;

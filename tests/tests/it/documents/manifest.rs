@@ -11,12 +11,12 @@ use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::model::{Patch, Timer, Title};
-use agent_core::session::{Fork, NewSession, Session};
+use agent_core::session::{Fork, NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents, SessionQuery, SessionStoreWrapper};
 use agent_core::{
-    Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId,
-    async_trait,
+    Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Sessions,
+    WorkspaceId, async_trait,
 };
 use agent_runtime::state_payload::StatePayload;
 use agent_storage_fs::{FsConfig, FsStore, Sync};
@@ -28,9 +28,9 @@ async fn files(root: &std::path::Path) -> FsStore {
 }
 
 /// A session with a bit of everything, and more commits than a record remembers.
-async fn rich(store: &dyn SessionStore, effects: &Effects) -> Arc<Session> {
+async fn rich(store: &Sessions, effects: &Effects) -> Arc<SessionRecord> {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let mut session = store.create(effects, new).await.unwrap();
+    let mut session = store.create(new).await.unwrap();
     for n in 0..30 {
         let run = effects.new_run_id();
         let prompt = Commit::seal(effects, session.id, session.head)
@@ -48,11 +48,11 @@ async fn rich(store: &dyn SessionStore, effects: &Effects) -> Arc<Session> {
         session = store.commit(answer).await.unwrap().session;
     }
     let patch = Patch::new().with_title(Title::by_user("Küche")).with_label("project", "x");
-    session = store.update(effects, session.id, session.head, patch).await.unwrap().session;
-    session = store.clear(effects, session.id).await.unwrap().session;
+    session = store.update(session.id, session.head, patch).await.unwrap().session;
+    session = store.clear(session.id).await.unwrap().session;
     let timer = Timer::new("later", effects.now());
     let timer = vec![NewEvent::timer_scheduled(timer), NewEvent::agent_message("after")];
-    store.append(effects, session.id, session.head, timer).await.unwrap().session
+    store.append(session.id, session.head, timer).await.unwrap().session
 }
 
 /// Exported, imported and exported again it is the same document, through memory, files, and a new
@@ -61,7 +61,7 @@ async fn rich(store: &dyn SessionStore, effects: &Effects) -> Arc<Session> {
 async fn a_document_comes_back_byte_for_byte() {
     let (effects, root) = (Effects::default(), tempfile::tempdir().unwrap());
     let memory = MemoryStore::new();
-    let session = rich(&memory, &effects).await;
+    let session = rich(&memory.sessions(&effects), &effects).await;
     let document = Manifest::export(&memory, session.id).await.unwrap().to_json().unwrap();
     assert_eq!(in_pieces(&memory, session.id).await.unwrap(), document);
 
@@ -81,7 +81,10 @@ async fn a_document_comes_back_byte_for_byte() {
     assert_eq!(Manifest::export(&back, session.id).await.unwrap().to_json().unwrap(), document);
     let page = SessionStore::list(&back, SessionQuery::new()).await.unwrap();
     assert_eq!(page, SessionStore::list(&memory, SessionQuery::new()).await.unwrap());
-    back.append(&effects, session.id, session.head, vec![NewEvent::user_message("on")]).await.unwrap();
+    back.sessions(&effects)
+        .append(session.id, session.head, vec![NewEvent::user_message("on")])
+        .await
+        .unwrap();
 }
 
 /// An import that was cut off is finished by the next; one that is done writes nothing; nothing is merged.
@@ -89,7 +92,7 @@ async fn a_document_comes_back_byte_for_byte() {
 async fn import_is_resumed_and_never_merged() {
     let (effects, there) = (Effects::default(), MemoryStore::new());
     let here = MemoryStore::new();
-    let session = rich(&here, &effects).await;
+    let session = rich(&here.sessions(&effects), &effects).await;
     let whole = Manifest::export(&here, session.id).await.unwrap();
     for events in whole.events.chunk_by(|a, b| a.commit == b.commit).take(17) {
         there.commit(Commit::restore(session.id, events.to_vec()).unwrap()).await.unwrap();
@@ -102,7 +105,8 @@ async fn import_is_resumed_and_never_merged() {
         (present.session, present.outcome, present.events),
         (session.clone(), ImportOutcome::Present, 0)
     );
-    let ahead = there.append(&effects, session.id, session.head, vec![NewEvent::user_message("mine")]).await;
+    let ahead =
+        there.sessions(&effects).append(session.id, session.head, vec![NewEvent::user_message("mine")]).await;
     let ahead = ahead.unwrap().session;
     // The document is older than the store: nothing is restored, and the store says how many events it has more.
     let older = whole.import(&there).await.unwrap();
@@ -125,7 +129,7 @@ async fn import_is_resumed_and_never_merged() {
     let before = SessionStore::load(&cut, session.id).await.unwrap();
     for text in ["mine", "and more", "and more"] {
         let head = SessionStore::load(&cut, session.id).await.unwrap().head;
-        cut.append(&effects, session.id, head, vec![NewEvent::user_message(text)]).await.unwrap();
+        cut.sessions(&effects).append(session.id, head, vec![NewEvent::user_message(text)]).await.unwrap();
     }
     let refused = whole.import(&cut).await.unwrap_err();
     let named = format!("a different event {}", before.head.next());
@@ -140,7 +144,7 @@ async fn import_is_resumed_and_never_merged() {
     let refused = whole.import(&other).await.unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Conflict { .. }));
     assert_eq!(SessionStore::load(&other, session.id).await.unwrap(), created);
-    other.trigger(&effects, session.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    other.sessions(&effects).trigger(session.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
     assert_eq!(*whole.import(&other).await.unwrap_err().kind(), ErrorKind::Deleted);
     assert_eq!(*Manifest::export(&other, session.id).await.unwrap_err().kind(), ErrorKind::Deleted);
     let nobody = effects.new_session_id();
@@ -148,9 +152,9 @@ async fn import_is_resumed_and_never_merged() {
 }
 
 /// A session of a few turns in which nothing waits.
-async fn calm(store: &MemoryStore, effects: &Effects) -> Arc<Session> {
+async fn calm(store: &MemoryStore, effects: &Effects) -> Arc<SessionRecord> {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let mut session = SessionStoreExt::create(store, effects, new).await.unwrap();
+    let mut session = store.sessions(effects).create(new).await.unwrap();
     for n in 0..3 {
         let run = effects.new_run_id();
         let prompt = Commit::seal(effects, session.id, session.head)
@@ -173,23 +177,23 @@ async fn document_of_a_fork_is_self_contained() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let add = async |id: SessionId, head: Seq, text: &str| {
         let note = |text: &str| NewEvent::new("x.app.note".parse().unwrap(), RawJson::of(&text).unwrap());
-        here.append(&effects, id, head, vec![note(text), note("and")]).await.unwrap().session
+        here.sessions(&effects).append(id, head, vec![note(text), note("and")]).await.unwrap().session
     };
     let root = calm(&here, &effects).await;
-    let fork = here.fork(&effects, root.id, None).await.unwrap();
+    let fork = here.sessions(&effects).fork(root.id, None).await.unwrap();
     let fork = add(fork.id, fork.head, "own").await;
     let inside = Some(Seq::new(fork.head.get() - 1));
-    let refused = here.fork(&effects, fork.id, inside).await.unwrap_err();
+    let refused = here.sessions(&effects).fork(fork.id, inside).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::InvalidInput);
     let (before, after) = (fork.head.get() - 2, fork.head);
     let named = format!("inside a commit; fork at {before} or {after}");
     assert!(refused.to_string().contains(&named), "{refused}");
-    let deep = here.fork(&effects, fork.id, Some(fork.head)).await.unwrap();
+    let deep = here.sessions(&effects).fork(fork.id, Some(fork.head)).await.unwrap();
     let deep = add(deep.id, deep.head, "deeper").await;
     add(fork.id, fork.head, "after the fork").await;
     // At a point before its parent was: the parent shares nothing.
-    let early = here.fork(&effects, deep.id, Some(Seq::new(1))).await.unwrap();
-    let child = here.create_child(&effects, early.id, Patch::new()).await.unwrap();
+    let early = here.sessions(&effects).fork(deep.id, Some(Seq::new(1))).await.unwrap();
+    let child = here.sessions(&effects).create_child(early.id, Patch::new()).await.unwrap();
     for (id, ancestors) in [(root.id, 0), (fork.id, 1), (deep.id, 2), (early.id, 3), (child.id, 4)] {
         let document = Manifest::export(&here, id).await.unwrap().to_json().unwrap();
         assert_eq!(in_pieces(&here, id).await.unwrap(), document);
@@ -224,9 +228,10 @@ async fn document_of_a_fork_is_self_contained() {
 async fn exported_fork_includes_its_deleted_parent() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let root = calm(&here, &effects).await;
-    let fork = here.fork(&effects, root.id, None).await.unwrap();
+    let fork = here.sessions(&effects).fork(root.id, None).await.unwrap();
     let before = Manifest::export(&here, fork.id).await.unwrap();
-    let gone = here.trigger(&effects, root.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
+    let gone =
+        here.sessions(&effects).trigger(root.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
     SessionStore::purge(&here, Purge::new(root.id, gone.head).with_keep_through(root.head)).await.unwrap();
     let after = Manifest::export(&here, fork.id).await.unwrap();
     assert_eq!(after, before);
@@ -237,10 +242,10 @@ async fn exported_fork_includes_its_deleted_parent() {
 
     let deleted = MemoryStore::new();
     Manifest::export(&there, root.id).await.unwrap().import(&deleted).await.unwrap();
-    deleted.trigger(&effects, root.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    deleted.sessions(&effects).trigger(root.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
     assert_eq!(*after.import(&deleted).await.unwrap_err().kind(), ErrorKind::Deleted);
     let other = MemoryStore::new();
-    SessionStoreExt::create(&other, &effects, NewSession::new(root.id, WorkspaceId::DEFAULT)).await.unwrap();
+    other.sessions(&effects).create(NewSession::new(root.id, WorkspaceId::DEFAULT)).await.unwrap();
     let refused = after.import(&other).await.unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Conflict { .. }), "{refused}");
     assert_eq!(*SessionStore::load(&other, fork.id).await.unwrap_err().kind(), ErrorKind::NotFound);
@@ -252,7 +257,7 @@ async fn exported_state_ends_with_the_last_message() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let session = calm(&here, &effects).await;
     let events = vec![NewEvent::user_message("and?"), NewEvent::agent_message("no more")];
-    let session = here.append(&effects, session.id, session.head, events).await.unwrap().session;
+    let session = here.sessions(&effects).append(session.id, session.head, events).await.unwrap().session;
     let state = StatePayload::export(&here, session.id).await.unwrap();
     assert_eq!((state.history.len(), state.history.last().unwrap().text.as_str()), (8, "no more"));
 }
@@ -263,17 +268,18 @@ async fn half_a_commit_of_a_deleted_parent_is_not_exported() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let root = calm(&here, &effects).await;
     let messages = vec![NewEvent::agent_message("one"), NewEvent::agent_message("two")];
-    let root = here.append(&effects, root.id, root.head, messages).await.unwrap().session;
+    let root = here.sessions(&effects).append(root.id, root.head, messages).await.unwrap().session;
     let within = Seq::new(root.head.get() - 1);
     // As a host that keeps records of its own could make it.
     let events: Vec<_> = here.events(root.id, Seq::ZERO).try_collect().await.unwrap();
-    let mut past = Session::begin(root.id, &events[0]).unwrap();
+    let mut past = SessionRecord::begin(root.id, &events[0]).unwrap();
     for event in &events[1..usize::try_from(within.get()).unwrap()] {
         past.apply(event).unwrap();
     }
     let fork = NewSession::fork(effects.new_session_id(), &past);
-    let fork = SessionStoreExt::create(&here, &effects, fork).await.unwrap();
-    let gone = here.trigger(&effects, root.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
+    let fork = here.sessions(&effects).create(fork).await.unwrap();
+    let gone =
+        here.sessions(&effects).trigger(root.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
     SessionStore::purge(&here, Purge::new(root.id, gone.head).with_keep_through(within)).await.unwrap();
     for refused in [
         Manifest::export(&here, fork.id).await.map(drop).unwrap_err(),
@@ -289,7 +295,7 @@ async fn half_a_commit_of_a_deleted_parent_is_not_exported() {
 async fn import_is_refused_if_the_target_is_unreadable() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let root = calm(&here, &effects).await;
-    let fork = here.fork(&effects, root.id, None).await.unwrap();
+    let fork = here.sessions(&effects).fork(root.id, None).await.unwrap();
     let document = Manifest::export(&here, fork.id).await.unwrap();
     for silent in [root.id, fork.id] {
         let there = Silent { inner: MemoryStore::new(), of: silent };
@@ -313,7 +319,7 @@ impl SessionStoreWrapper for Silent {
         &self.inner
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         match id == self.of {
             true => Err(Error::new(ErrorKind::Unavailable, "as told")),
             false => SessionStore::load(&self.inner, id).await,
@@ -327,19 +333,19 @@ impl SessionStoreWrapper for Silent {
 async fn import_brings_no_pending_work_of_ancestors() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let root = calm(&here, &effects).await;
-    let commit = |now: &Session| Commit::seal(&effects, now.id, now.head);
+    let commit = |now: &SessionRecord| Commit::seal(&effects, now.id, now.head);
     let timer = Timer::new("daily", effects.now());
     let woken =
         here.commit(commit(&root).with_event(NewEvent::timer_scheduled(timer))).await.unwrap().session;
-    let of_woken = here.fork(&effects, woken.id, None).await.unwrap();
+    let of_woken = here.sessions(&effects).fork(woken.id, None).await.unwrap();
     let other = calm(&here, &effects).await;
     let asked = here.commit(commit(&other).with_event(NewEvent::user_message("and?"))).await.unwrap().session;
     assert!(asked.inputs_open > 0);
     let with_work = Fork::new().with_open_inputs();
-    let of_asked = here.fork(&effects, asked.id, with_work).await.unwrap();
-    let second = here.fork(&effects, of_asked.id, with_work).await.unwrap();
+    let of_asked = here.sessions(&effects).fork(asked.id, with_work).await.unwrap();
+    let second = here.sessions(&effects).fork(of_asked.id, with_work).await.unwrap();
     // A child that its parent has not heard of.
-    let child = here.create_child(&effects, root.id, Patch::new()).await.unwrap();
+    let child = here.sessions(&effects).create_child(root.id, Patch::new()).await.unwrap();
     let run = effects.new_run_id();
     let prompt = Commit::seal(&effects, child.id, child.head)
         .with_event(NewEvent::user_message("go"))
@@ -349,7 +355,7 @@ async fn import_brings_no_pending_work_of_ancestors() {
     let answer = Commit::seal(&effects, child.id, child.head).with_fence(run, child.epoch).with_trigger(end);
     let child = here.commit(answer).await.unwrap().session;
     assert!(child.to_report().is_some());
-    let of_child = here.fork(&effects, child.id, None).await.unwrap();
+    let of_child = here.sessions(&effects).fork(child.id, None).await.unwrap();
     // Set aside with something before them, and one that is not ready yet.
     let suspend = Trigger::Suspend(Reason::UserPaused);
     let mut paused = Vec::new();
@@ -365,7 +371,7 @@ async fn import_brings_no_pending_work_of_ancestors() {
     let others = [&paused[0], &paused[1], &unready].map(|session| session.id);
     let mut of_others = Vec::new();
     for id in others {
-        of_others.push((here.fork(&effects, id, None).await.unwrap().id, vec![id]));
+        of_others.push((here.sessions(&effects).fork(id, None).await.unwrap().id, vec![id]));
     }
     // A fork that takes along what waits waits, too.
     let cases = [
@@ -389,10 +395,10 @@ async fn import_brings_no_pending_work_of_ancestors() {
     }
 
     // Of two ancestors the second is another session there: the first is not written.
-    let early = here.fork(&effects, root.id, Some(root.head)).await.unwrap();
-    let last = here.fork(&effects, early.id, None).await.unwrap();
+    let early = here.sessions(&effects).fork(root.id, Some(root.head)).await.unwrap();
+    let last = here.sessions(&effects).fork(early.id, None).await.unwrap();
     let there = MemoryStore::new();
-    SessionStoreExt::create(&there, &effects, NewSession::new(early.id, WorkspaceId::DEFAULT)).await.unwrap();
+    there.sessions(&effects).create(NewSession::new(early.id, WorkspaceId::DEFAULT)).await.unwrap();
     let refused = Manifest::export(&here, last.id).await.unwrap().import(&there).await.unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Conflict { .. }), "{refused}");
     assert_eq!(*SessionStore::load(&there, root.id).await.unwrap_err().kind(), ErrorKind::NotFound);
@@ -435,7 +441,11 @@ async fn an_older_document_is_refused_by_name() {
 /// A document in which `from` is `to` is refused with `says`, also with the right checksum, and is not called damaged.
 async fn are_refused(cases: &[(&str, &str, &str)]) {
     let (effects, here) = (Effects::default(), MemoryStore::new());
-    let document = Manifest::export(&here, rich(&here, &effects).await.id).await.unwrap().to_json().unwrap();
+    let document = Manifest::export(&here, rich(&here.sessions(&effects), &effects).await.id)
+        .await
+        .unwrap()
+        .to_json()
+        .unwrap();
     for (from, to, expected) in cases {
         let text = document.replacen(from, to, 1);
         assert_ne!(text, document);
@@ -455,7 +465,7 @@ fn document() -> &'static str {
         let here = MemoryStore::new();
         let effects = Effects::seeded(7, "2026-02-15T10:30:00Z".parse().unwrap());
         let export = async {
-            let id = rich(&here, &effects).await.id;
+            let id = rich(&here.sessions(&effects), &effects).await.id;
             Manifest::export(&here, id).await.unwrap().to_json().unwrap()
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -13,7 +13,7 @@ use agent_core::session::NewSession;
 use agent_core::state::Reason;
 use agent_core::store::{EventPage, Purge, ReadEvents, SessionStoreWrapper};
 use agent_core::{
-    ErrorKind, MemoryStore, Result, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceId,
+    ErrorKind, MemoryStore, Result, SessionId, SessionStore, SessionStoreExt, Sessions, Storage, WorkspaceId,
     async_trait,
 };
 use agent_tests::{Site, each_store};
@@ -35,9 +35,9 @@ pub(super) async fn in_pieces(store: &dyn SessionStore, id: SessionId) -> Result
 async fn pieces_of_a_document_have_a_bounded_size() {
     let (effects, store) = (Effects::default(), MemoryStore::new());
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
+    let session = store.sessions(&effects).create(new).await.unwrap();
     let messages = (0..1_000).map(|n| NewEvent::agent_message(format!("{n:>1000}"))).collect();
-    store.append(&effects, session.id, session.head, messages).await.unwrap();
+    store.sessions(&effects).append(session.id, session.head, messages).await.unwrap();
     let mut outcome = Vec::new();
     let export = SessionExport::read(&store, session.id, |events| outcome.push(events)).await.unwrap();
     assert_eq!(outcome, [1_000]);
@@ -51,15 +51,15 @@ async fn pieces_of_a_document_have_a_bounded_size() {
 async fn session_purged_during_its_export_is_refused() {
     let (effects, store) = (Effects::default(), MemoryStore::new());
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
+    let session = store.sessions(&effects).create(new).await.unwrap();
     let events = (0..1_000).map(|n| NewEvent::agent_message(format!("{n:>1000}"))).collect();
-    store.append(&effects, session.id, session.head, events).await.unwrap();
+    store.sessions(&effects).append(session.id, session.head, events).await.unwrap();
     let export = SessionExport::read(&store, session.id, |_| {}).await.unwrap();
     let mut begun = export.to_json().unwrap();
     begun.try_next().await.unwrap().unwrap();
     let later = export.to_json().unwrap();
     let delete = Trigger::Delete(Reason::UserDeleted);
-    let gone = store.trigger(&effects, session.id, delete).await.unwrap().session;
+    let gone = store.sessions(&effects).trigger(session.id, delete).await.unwrap().session;
     SessionStore::purge(&store, Purge::new(session.id, gone.head)).await.unwrap();
     for pieces in [begun, later] {
         let error = pieces.try_collect::<Vec<_>>().await.unwrap_err();
@@ -74,7 +74,6 @@ async fn session_purged_during_its_export_is_refused() {
 #[derive(Debug)]
 struct PurgedBehind {
     inner: Storage,
-    effects: Effects,
     left: AtomicUsize,
 }
 
@@ -87,14 +86,14 @@ impl SessionStoreWrapper for PurgedBehind {
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
         let page = self.inner.sessions.read(id, read).await?;
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            purge(&*self.inner.sessions, &self.effects, id).await;
+            purge(&self.inner.sessions, id).await;
         }
         Ok(page)
     }
 }
 
-async fn purge(store: &dyn SessionStore, effects: &Effects, id: SessionId) {
-    let gone = store.trigger(effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
+async fn purge(store: &Sessions, id: SessionId) {
+    let gone = store.trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
     store.purge(Purge::new(id, gone.head)).await.unwrap();
 }
 
@@ -105,24 +104,19 @@ async fn a_session_purged_while_it_is_read_is_not_damaged(site: Site) {
     for pages in 1..=3 {
         for what in ["manifest", "pieces", "copy"] {
             let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-            let mut session = storage.sessions.create(&effects, new).await.unwrap();
+            let mut session = storage.sessions.create(new).await.unwrap();
             for _ in 0..2 {
                 let events = (0..1_000).map(|n| NewEvent::agent_message(format!("{n:>1000}"))).collect();
-                session = storage
-                    .sessions
-                    .append(&effects, session.id, session.head, events)
-                    .await
-                    .unwrap()
-                    .session;
+                session = storage.sessions.append(session.id, session.head, events).await.unwrap().session;
             }
             let left = AtomicUsize::new(pages);
-            let store = PurgedBehind { inner: storage.clone(), effects: effects.clone(), left };
+            let store = PurgedBehind { inner: storage.clone(), left };
             let error = match what {
                 "manifest" => Manifest::export(&store, session.id).await.unwrap_err(),
                 "pieces" => SessionExport::read(&store, session.id, |_| {}).await.unwrap_err(),
                 _ => {
                     let mut from = storage.clone();
-                    from.sessions = Arc::new(store);
+                    from = from.with_session_store(Arc::new(store));
                     let report = StoreCopy::new(from, MemoryStore::new().into()).run().await.unwrap();
                     assert!(report.damaged.is_empty(), "{name} {pages}: {report:?}");
                     continue;
@@ -132,11 +126,11 @@ async fn a_session_purged_while_it_is_read_is_not_damaged(site: Site) {
         }
     }
     if storage.sessions.capabilities().blob_max_bytes > 0 {
-        let session = showing(&*storage.sessions, &effects, &[content(1, 10)]).await;
+        let session = showing(&storage.sessions, &effects, &[content(1, 10)]).await;
         let export = SessionExport::read(&*storage.sessions, session.id, |_| {}).await.unwrap();
         let manifest = Manifest::export(&*storage.sessions, session.id).await.unwrap();
         let pieces = [export.to_archive().unwrap(), manifest.to_archive(&*storage.sessions).unwrap()];
-        purge(&*storage.sessions, &effects, session.id).await;
+        purge(&storage.sessions, session.id).await;
         for pieces in pieces {
             let error = pieces.try_collect::<Vec<_>>().await.unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{name}: {error}");

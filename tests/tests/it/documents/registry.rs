@@ -3,7 +3,7 @@
 use agent_core::clock::Effects;
 use agent_core::session::NewSession;
 use agent_core::store::Registry;
-use agent_core::{ErrorKind, SessionStoreExt, Storage, TenantId, WorkspaceId};
+use agent_core::{ErrorKind, Storage, TenantId, WorkspaceId};
 use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteConfig;
 
@@ -28,7 +28,7 @@ async fn an_address_opens_its_store() {
         let session = {
             let storage = registry.open(&url).await.unwrap();
             let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-            storage.sessions.create(&effects, new).await.unwrap()
+            storage.sessions.create(new).await.unwrap()
         };
         let again = registry.open(&url).await.unwrap();
         assert_eq!(again.sessions.load(session.id).await.unwrap(), session);
@@ -41,7 +41,7 @@ async fn an_address_opens_its_store() {
     assert!(folder.path().join("a b?%41/f/workspaces").is_dir());
     let stores = (registry.open("memory:").await.unwrap(), registry.open("memory:").await.unwrap());
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let session = stores.0.sessions.create(&effects, new).await.unwrap();
+    let session = stores.0.sessions.create(new).await.unwrap();
     assert!(stores.1.sessions.load(session.id).await.is_err(), "each is one of its own");
 }
 

@@ -11,13 +11,13 @@ use agent_core::model::{Actor, Patch};
 use agent_core::session::NewSession;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{ContentHash, HiddenSession, ReadEvents};
-use agent_core::{ErrorKind, MemoryStore, SessionStoreExt, Storage, WorkspaceId};
+use agent_core::{ErrorKind, MemoryStore, Storage, WorkspaceId};
 use agent_runtime::retention::{GcPolicy, SweepPolicy};
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 
 use crate::endings::cut::{Cut, Cutting};
 use crate::endings::site::{
-    DAY, Hands, SECRET, Site, check_gone, device, effects, manager, small_world, world,
+    DAY, Hands, SECRET, Site, check_gone, device, effects, manager, sessions, small_world, world,
 };
 
 fn alice() -> Actor {
@@ -26,7 +26,7 @@ fn alice() -> Actor {
 
 /// The stores as alice uses them.
 fn audited(storage: &Storage, clock: &Hands) -> (Storage, WorkspaceManager) {
-    let storage = audit::audited(storage, &effects(clock), alice());
+    let storage = audit::audited(&storage.clone().with_effects(effects(clock)), alice());
     (storage.clone(), manager(&storage, clock))
 }
 
@@ -73,10 +73,10 @@ fn ended(notes: &[AuditEntry]) -> String {
 async fn restored_deletion_is_recorded(site: Site) {
     let (plain, clock) = (site.fresh(0), Hands::new());
     let (storage, _) = audited(&plain, &clock);
-    let (elsewhere, fx) = (Storage::from(MemoryStore::new()), effects(&clock));
-    let new = NewSession::new(fx.new_session_id(), WorkspaceId::DEFAULT);
-    let id = elsewhere.sessions.create(&fx, new).await.unwrap().id;
-    elsewhere.sessions.trigger(&fx, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    let elsewhere = Storage::from(MemoryStore::new());
+    let new = NewSession::new(elsewhere.effects().new_session_id(), WorkspaceId::DEFAULT);
+    let id = elsewhere.sessions.create(new).await.unwrap().id;
+    elsewhere.sessions.trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
     let page = elsewhere.sessions.read(id, ReadEvents::first(10)).await.unwrap();
     for events in page.events.chunk_by(|a, b| a.commit == b.commit) {
         storage.sessions.commit(Commit::restore(id, events.to_vec()).unwrap()).await.unwrap();
@@ -108,9 +108,8 @@ async fn audit_records_actor_action_time_and_object(site: Site) {
     manager.load(id).await.unwrap();
     manager.touch(id).await.unwrap();
     let session = manager.main_session(&laptop).await.unwrap();
-    storage
-        .sessions
-        .append(&effects(&clock), session.id, session.head, vec![NewEvent::user_message(SECRET)])
+    sessions(&storage, &clock)
+        .append(session.id, session.head, vec![NewEvent::user_message(SECRET)])
         .await
         .unwrap();
 
@@ -138,7 +137,7 @@ async fn gc_and_sweep_are_recorded_and_keep_the_audit(site: Site) {
     let old = world(&plain, &clock, "old").await;
     let default = manager.default_workspace().await.unwrap().id;
     let ended = manager.new_session(default, &Patch::new()).await.unwrap().id;
-    plain.sessions.trigger(&effects(&clock), ended, Trigger::Terminate(Reason::Expired)).await.unwrap();
+    sessions(&plain, &clock).trigger(ended, Trigger::Terminate(Reason::Expired)).await.unwrap();
     clock.forward(400 * DAY);
     let sweep =
         SweepPolicy::new().with_delete_terminated(DAY).with_delete_archived(DAY).with_purge_deleted(DAY);
@@ -187,14 +186,14 @@ async fn audit_is_append_only(site: Site) {
     let (plain, clock) = (site.fresh(0), Hands::new());
     let (storage, manager) = audited(&plain, &clock);
     manager.create(NewWorkspace::new("Notes")).await.unwrap();
-    let (audit, fx) = (HiddenSession::Audit.id(), effects(&clock));
+    let audit = HiddenSession::Audit.id();
     let before = notes(&plain).await;
     for trigger in [Trigger::Delete(Reason::UserDeleted), Trigger::Unarchive] {
-        let error = storage.sessions.trigger(&fx, audit, trigger).await.unwrap_err();
+        let error = storage.sessions.trigger(audit, trigger).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Denied, "{}: {error}", site.name);
     }
     let forged = vec![NewEvent::updated(Patch::new().with_label("hidden", "mine"))];
-    storage.sessions.append(&fx, audit, agent_core::Seq::ZERO, forged).await.unwrap_err();
+    storage.sessions.append(audit, agent_core::Seq::ZERO, forged).await.unwrap_err();
     assert_eq!(manager.delete(WorkspaceId::DEFAULT).await.unwrap_err().kind(), &ErrorKind::InvalidInput);
     assert_eq!(notes(&plain).await, before, "{}", site.name);
     assert_eq!(plain.sessions.load(audit).await.unwrap().status.state, SessionState::Archived);
@@ -262,13 +261,8 @@ each_store!(nothing_is_done_before_it_is_recorded and files and mixed);
 /// Where the audit is gone or is something else, nothing is done, and the answer is not that the workspace is gone.
 async fn nothing_is_done_without_the_audit(site: Site) {
     let (plain, clock) = (site.fresh(0), Hands::new());
-    let fx = effects(&clock);
     let world = small_world(&plain, &clock, "a").await;
-    plain
-        .sessions
-        .create(&fx, NewSession::new(HiddenSession::Audit.id(), WorkspaceId::DEFAULT))
-        .await
-        .unwrap();
+    plain.sessions.create(NewSession::new(HiddenSession::Audit.id(), WorkspaceId::DEFAULT)).await.unwrap();
     for round in 0..2 {
         let (_, manager) = audited(&plain, &clock);
         let before = crate::endings::site::read_all(&plain, &world).await;
@@ -281,11 +275,7 @@ async fn nothing_is_done_without_the_audit(site: Site) {
             assert!(error.to_string().contains("audit"), "{error}");
         }
         assert_eq!(crate::endings::site::read_all(&plain, &world).await, before, "{}", site.name);
-        plain
-            .sessions
-            .trigger(&fx, HiddenSession::Audit.id(), Trigger::Delete(Reason::UserDeleted))
-            .await
-            .ok();
+        plain.sessions.trigger(HiddenSession::Audit.id(), Trigger::Delete(Reason::UserDeleted)).await.ok();
     }
 }
 

@@ -9,9 +9,9 @@ use agent_core::event::{
 };
 use agent_core::json::RawJson;
 use agent_core::model::{ActionKind, CallId, Failure, Patch, PendingAction, ToolPayloads};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
-use agent_core::{Epoch, ErrorKind, RunId, Seq, SessionStoreExt, Storage, Timestamp, WorkspaceId};
+use agent_core::{Epoch, ErrorKind, RunId, Seq, Storage, Timestamp, WorkspaceId};
 use agent_runtime::context::{ContextLimits, Messages, ModelContext, ModelMessage};
 use agent_tests::each_store;
 use futures::FutureExt;
@@ -23,7 +23,7 @@ use crate::endings::site::{Site, history};
 struct Life<'a> {
     storage: &'a Storage,
     effects: Effects,
-    now: Arc<Session>,
+    now: Arc<SessionRecord>,
     run: Option<(RunId, Epoch)>,
     count: u32,
     /// What a model was given last, and the window that it was given it in.
@@ -221,7 +221,7 @@ impl Life<'_> {
     async fn compact(&mut self) {
         let until = (self.pick(2) == 0).then(|| Seq::new(1 + self.pick(self.now.head.get())));
         let before = history(self.storage, self.now.id).await;
-        match self.storage.sessions.compact(&self.effects, self.now.id, until, "what was before").await {
+        match self.storage.sessions.compact(self.now.id, until, "what was before").await {
             Ok(done) => {
                 let after = history(self.storage, self.now.id).await;
                 assert_eq!(after[..before.len()], before, "the log is as it was");
@@ -235,7 +235,7 @@ impl Life<'_> {
     /// Goes on in a fork, made at some event.
     async fn fork(&mut self) {
         let at = (self.pick(2) == 0).then(|| Seq::new(1 + self.pick(self.now.head.get())));
-        match self.storage.sessions.fork(&self.effects, self.now.id, at).await {
+        match self.storage.sessions.fork(self.now.id, at).await {
             Ok(fork) => {
                 // Of an earlier point, it has less.
                 self.given = self.given.take().filter(|_| fork.lineage.base() == self.now.head);
@@ -289,11 +289,12 @@ impl Life<'_> {
 
 async fn live(storage: &Storage, seed: u64, steps: usize) -> usize {
     let effects = Effects::seeded(seed, Timestamp::from_micros(1_771_151_400_000_000));
+    let storage = &storage.clone().with_effects(effects.clone());
     let mut new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     if seed.is_multiple_of(3) {
         new = new.with_patch(&Patch::new().with_tool_payloads(ToolPayloads::Omit));
     }
-    let now = storage.sessions.create(&effects, new).await.unwrap();
+    let now = storage.sessions.create(new).await.unwrap();
     let mut life = Life { storage, effects, now, run: None, count: 0, given: None, grown: 0 };
     for _ in 0..steps {
         life.step().await;
@@ -331,8 +332,9 @@ each_store!(every_context_is_valid_for_every_provider and files and mixed);
 async fn summary_covers_only_closed_calls(site: Site) {
     let storage = site.fresh(0);
     let effects = Effects::seeded(3, Timestamp::from_micros(1_771_151_400_000_000));
+    let storage = storage.with_effects(effects.clone());
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let now = storage.sessions.create(&effects, new).await.unwrap();
+    let now = storage.sessions.create(new).await.unwrap();
     let mut life =
         Life { storage: &storage, effects: effects.clone(), now, run: None, count: 0, given: None, grown: 0 };
     life.begin(true).await;
@@ -341,7 +343,7 @@ async fn summary_covers_only_closed_calls(site: Site) {
     life.commit(life.seal().with_event(NewEvent::tool_use(call.clone(), "look", RawJson::empty_object())))
         .await;
     let compact = async |life: &Life<'_>, until: Option<Seq>| {
-        life.storage.sessions.compact(&life.effects, life.now.id, until, "short").await
+        life.storage.sessions.compact(life.now.id, until, "short").await
     };
     for until in [Some(Seq::ZERO), Some(asked), Some(life.now.head), Some(life.now.head.next())] {
         let error = compact(&life, until).await.unwrap_err();

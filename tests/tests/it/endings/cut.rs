@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use agent_core::commit::{Commit, Committed, Precondition};
 use agent_core::model::Workspace;
-use agent_core::session::{Session, SessionSummary};
+use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::store::{
-    Binding, BindingQuery, Capabilities, ContentHash, Damaged, EventPage, LeaseStatus, Page, Purge, Purged,
-    ReadEvents, SessionQuery, WorkspaceQuery,
+    Binding, BindingQuery, BlobStore, Capabilities, ContentHash, Damaged, EventPage, LeaseStatus, LeaseStore,
+    Maintenance, Page, Purge, Purged, ReadEvents, SessionQuery, WorkspaceQuery,
 };
 use agent_core::{
     BindingStore, DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore, Storage,
@@ -108,7 +108,7 @@ impl SessionStore for Cutting {
         self.call(self.0.under.sessions.commit(commit)).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         self.call(self.0.under.sessions.load(id)).await
     }
 
@@ -124,50 +124,65 @@ impl SessionStore for Cutting {
         self.call(self.0.under.sessions.purge(purge)).await
     }
 
-    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        self.call(self.0.under.sessions.heartbeat(id, epoch)).await
-    }
-
-    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
-        self.call(self.0.under.sessions.lease_status(id, epoch)).await
-    }
-
-    async fn check(&self) -> Result<Vec<Damaged>> {
-        self.call(self.0.under.sessions.check()).await
-    }
-
-    async fn rebuild(&self) -> Result<agent_core::store::Rebuilt> {
-        self.call(self.0.under.sessions.rebuild()).await
-    }
-
-    async fn put_blob(&self, put: agent_core::store::PutBlob) -> Result<()> {
-        self.call(self.0.under.sessions.put_blob(put)).await
-    }
-
-    async fn read_blob(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
-        self.call(self.0.under.sessions.read_blob(read)).await
-    }
-
-    async fn list_blobs(
-        &self,
-        query: agent_core::store::BlobQuery,
-    ) -> Result<Page<agent_core::store::BlobInfo>> {
-        self.call(self.0.under.sessions.list_blobs(query)).await
-    }
-
-    async fn sweep_blobs(
-        &self,
-        sweep: agent_core::store::SweepBlobs,
-    ) -> Result<agent_core::store::SweptBlobs> {
-        self.call(self.0.under.sessions.sweep_blobs(sweep)).await
-    }
-
     fn capabilities(&self) -> Capabilities {
         self.0.under.sessions.capabilities()
     }
 
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
         self.call(self.0.under.sessions.changed(id, seen)).await
+    }
+
+    fn leases(&self) -> &dyn LeaseStore {
+        self
+    }
+
+    fn blobs(&self) -> &dyn BlobStore {
+        self
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+#[async_trait]
+impl LeaseStore for Cutting {
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        self.call(self.0.under.sessions.leases().heartbeat(id, epoch)).await
+    }
+
+    async fn status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+        self.call(self.0.under.sessions.leases().status(id, epoch)).await
+    }
+}
+
+#[async_trait]
+impl BlobStore for Cutting {
+    async fn put(&self, put: agent_core::store::PutBlob) -> Result<()> {
+        self.call(self.0.under.sessions.blobs().put(put)).await
+    }
+
+    async fn read(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
+        self.call(self.0.under.sessions.blobs().read(read)).await
+    }
+
+    async fn list(&self, query: agent_core::store::BlobQuery) -> Result<Page<agent_core::store::BlobInfo>> {
+        self.call(self.0.under.sessions.blobs().list(query)).await
+    }
+
+    async fn sweep(&self, sweep: agent_core::store::SweepBlobs) -> Result<agent_core::store::SweptBlobs> {
+        self.call(self.0.under.sessions.blobs().sweep(sweep)).await
+    }
+}
+
+#[async_trait]
+impl Maintenance for Cutting {
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        self.call(self.0.under.sessions.maintenance().check()).await
+    }
+
+    async fn rebuild(&self) -> Result<agent_core::store::Rebuilt> {
+        self.call(self.0.under.sessions.maintenance().rebuild()).await
     }
 }
 

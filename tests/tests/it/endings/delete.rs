@@ -15,7 +15,7 @@ use futures::TryStreamExt;
 use crate::endings::cut::{Cut, Cutting};
 use crate::endings::site::{
     DAY, Hands, SECRET, Site, World, append_text, check_gone, device, effects, history, manager, read_all,
-    small_world, world,
+    sessions, small_world, world,
 };
 
 /// Whether any file under a folder holds the text.
@@ -38,7 +38,7 @@ async fn nothing_is_left_of_a_deleted_workspace(site: Site) {
     let titled = Patch::new().with_label("project", "apollo");
     let titled = vec![NewEvent::updated(titled)];
     let seen = agent_core::Seq::ZERO;
-    storage.sessions.append(&effects(&clock), gone.main, seen, titled).await.unwrap();
+    sessions(&storage, &clock).append(gone.main, seen, titled).await.unwrap();
     let events: usize = {
         let mut count = 0;
         for id in &gone.sessions {
@@ -174,14 +174,14 @@ async fn additions_during_deletion_are_refused_or_deleted(site: Site) {
         let gone = world(&storage, &clock, "gone").await;
         let (id, visitor) = (gone.workspace, manager(&storage, &clock));
         let workspace = visitor.load(id).await.unwrap();
-        let fork_of = (storage.clone(), effects(&clock), gone.main);
+        let fork_of = (sessions(&storage, &clock), gone.main);
         let visit = move || {
             async move {
                 let _ = visitor.new_session(id, &Patch::new()).await;
                 let _ = visitor.bind(&device("visitor"), id).await;
                 let _ = visitor.main_session(&workspace).await;
-                let (storage, effects, main) = fork_of;
-                let _ = storage.sessions.fork(&effects, main, None).await;
+                let (sessions, main) = fork_of;
+                let _ = sessions.fork(main, None).await;
             }
             .boxed()
         };
@@ -210,10 +210,10 @@ async fn purge_keeps_history_that_forks_read(site: Site) {
     let (of_fork, of_grandchild) = (history(&storage, fork).await, history(&storage, grandchild).await);
     let at = sessions.load(fork).await.unwrap().lineage.base();
     let delete = |id| {
-        let (storage, effects) = (storage.clone(), effects(&clock));
+        let storage = storage.clone();
         async move {
             let delete = agent_core::commit::Trigger::Delete(agent_core::state::Reason::UserDeleted);
-            storage.sessions.trigger(&effects, id, delete).await.unwrap().session.head
+            storage.sessions.trigger(id, delete).await.unwrap().session.head
         }
     };
     let head = delete(main).await;
@@ -258,7 +258,7 @@ async fn family(storage: &Storage, clock: &Hands, random: &agent_core::clock::Ef
     let pick = |of: usize| usize::try_from(random.random_u64() % of as u64).unwrap();
     let workspace = manager.create(NewWorkspace::new("family")).await.unwrap().id;
     let root = NewSession::new(effects.new_session_id(), workspace);
-    let mut living = vec![storage.sessions.create(&effects, root).await.unwrap().id];
+    let mut living = vec![storage.sessions.create(root).await.unwrap().id];
     for _ in 0..8 {
         let from = living[pick(living.len())];
         for n in 0..pick(4) {
@@ -266,7 +266,7 @@ async fn family(storage: &Storage, clock: &Hands, random: &agent_core::clock::Ef
         }
         let head = storage.sessions.load(from).await.unwrap().head.get();
         let at = agent_core::Seq::new(1 + pick(usize::try_from(head).unwrap()) as u64);
-        living.push(storage.sessions.fork(&effects, from, Some(at)).await.unwrap().id);
+        living.push(storage.sessions.fork(from, Some(at)).await.unwrap().id);
     }
     let all = living.clone();
     let mut whole = Vec::new();
@@ -276,7 +276,7 @@ async fn family(storage: &Storage, clock: &Hands, random: &agent_core::clock::Ef
     while !living.is_empty() {
         let id = living.swap_remove(pick(living.len()));
         let delete = agent_core::commit::Trigger::Delete(agent_core::state::Reason::UserDeleted);
-        storage.sessions.trigger(&effects, id, delete).await.unwrap();
+        storage.sessions.trigger(id, delete).await.unwrap();
         for id in &all {
             if !living.contains(id) {
                 manager.purge(*id).await.unwrap();
@@ -349,18 +349,13 @@ async fn delete_unlists_and_purge_removes_the_bytes(site: Site) {
     let world = world(&storage, &clock, "one").await;
     let main = world.main;
     let delete = agent_core::commit::Trigger::Delete(agent_core::state::Reason::UserDeleted);
-    storage.sessions.trigger(&effects(&clock), main, delete).await.unwrap();
+    sessions(&storage, &clock).trigger(main, delete).await.unwrap();
     let listed = storage.sessions.list(agent_core::store::SessionQuery::new()).await.unwrap();
     assert!(listed.items.iter().all(|session| session.id != main), "{}", site.name);
     assert!(!history(&storage, main).await.is_empty(), "{}: for an audit, until it is purged", site.name);
     for id in &world.sessions[1..3] {
-        storage
-            .sessions
-            .trigger(
-                &effects(&clock),
-                *id,
-                agent_core::commit::Trigger::Delete(agent_core::state::Reason::UserDeleted),
-            )
+        sessions(&storage, &clock)
+            .trigger(*id, agent_core::commit::Trigger::Delete(agent_core::state::Reason::UserDeleted))
             .await
             .unwrap();
     }
@@ -384,7 +379,7 @@ async fn follower_of_purged_events_is_notified(site: Site) {
     let main = world(&storage, &clock, "one").await.main;
     let head = storage.sessions.load(main).await.unwrap().head;
     let delete = agent_core::commit::Trigger::Delete(agent_core::state::Reason::UserDeleted);
-    storage.sessions.trigger(&effects(&clock), main, delete).await.unwrap();
+    sessions(&storage, &clock).trigger(main, delete).await.unwrap();
     manager(&storage, &clock).purge(main).await.unwrap();
     for seen in [agent_core::Seq::ZERO, head] {
         let mut follow = storage.sessions.follow(main, seen);

@@ -9,10 +9,10 @@ use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{DocumentWritten, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::model::{Access, Actor, ExternalHandle, Failure, Patch, Role, Timer, Title, Workspace};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{HiddenSession, ReadEvents};
-use agent_core::{ErrorKind, Seq, SessionId, SessionStoreExt, Storage, Timestamp};
+use agent_core::{ErrorKind, Seq, SessionId, Storage, Timestamp};
 use agent_runtime::retention::Erasure;
 use agent_runtime::{AgentBuilder, AgentRuntime, Gate, LlmProvider, RunOutcome, ScriptedProvider, Turn};
 use agent_tests::each_store;
@@ -20,7 +20,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::endings::cut::{Cut, Cutting};
 use crate::endings::delete::holds;
-use crate::endings::site::{Hands, SECRET, Site, append_text, effects, history, manager, small_world};
+use crate::endings::site::{
+    Hands, SECRET, Site, append_text, effects, history, manager, sessions, small_world,
+};
 
 /// What other sessions say, and must stay.
 const OTHERS: &str = "what-others-said";
@@ -31,7 +33,7 @@ fn agent(storage: &Storage, clock: &Hands, model: impl LlmProvider) -> AgentRunt
 }
 
 /// Fills a session with the secret, wherever a text may be: in its record, and in events of all sizes.
-async fn fill(storage: &Storage, clock: &Hands, id: SessionId) -> Arc<Session> {
+async fn fill(storage: &Storage, clock: &Hands, id: SessionId) -> Arc<SessionRecord> {
     let effects = effects(clock);
     let now = storage.sessions.load(id).await.unwrap();
     let patch = Patch::new()
@@ -61,7 +63,7 @@ async fn fill(storage: &Storage, clock: &Hands, id: SessionId) -> Arc<Session> {
     for size in [1, 50, 3000, 70_000, 20, 9000, 1, 300_000] {
         let text = format!("{SECRET} ").repeat(size / 16 + 1);
         let events = vec![NewEvent::user_message(text.clone()), NewEvent::agent_message(text)];
-        head = storage.sessions.append(&effects, id, head, events).await.unwrap().last;
+        head = storage.sessions.append(id, head, events).await.unwrap().last;
     }
     storage.sessions.load(id).await.unwrap()
 }
@@ -71,12 +73,12 @@ async fn between(storage: &Storage, clock: &Hands, others: &[SessionId]) {
     for id in others {
         let text = format!("{OTHERS} ").repeat(100);
         let events = vec![NewEvent::user_message(text.clone()), NewEvent::agent_message(text)];
-        storage.sessions.append(&effects(clock), *id, Seq::ZERO, events).await.unwrap();
+        sessions(storage, clock).append(*id, Seq::ZERO, events).await.unwrap();
     }
 }
 
 /// What is left of an erased session is its tombstone, which has no word of it.
-async fn check_erased(storage: &Storage, was: &Session, when: &str) {
+async fn check_erased(storage: &Storage, was: &SessionRecord, when: &str) {
     let left = storage.sessions.load(was.id).await.unwrap();
     assert_eq!(left.status.state, SessionState::Deleted, "{when}");
     assert_eq!(*left, left.tombstone(), "{when}");
@@ -93,11 +95,7 @@ async fn no_byte_of_it_is_left(site: Site) {
     let (storage, clock) = (site.fresh(0), Hands::new());
     let world = small_world(&storage, &clock, "others").await;
     // The secret of its one message is not that of this test.
-    storage
-        .sessions
-        .trigger(&effects(&clock), world.main, Trigger::Delete(Reason::UserDeleted))
-        .await
-        .unwrap();
+    sessions(&storage, &clock).trigger(world.main, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
     manager(&storage, &clock).purge(world.main).await.unwrap();
     let agent = agent(&storage, &clock, ScriptedProvider::new([]));
     let mut others = Vec::new();
@@ -132,7 +130,7 @@ async fn no_byte_of_it_is_left(site: Site) {
     for (other, was) in [others[0], others[2]].into_iter().zip(was) {
         assert_eq!(history(&storage, other).await[..was.len()], was, "{}", site.name);
     }
-    storage.sessions.rebuild().await.unwrap();
+    storage.sessions.maintenance().rebuild().await.unwrap();
     storage.close().await.unwrap();
     assert!(!holds(folder, SECRET), "{}: after it was closed", site.name);
     assert!(site.name == "memory" || holds(folder, OTHERS), "{}: the search finds texts", site.name);
@@ -296,7 +294,7 @@ async fn a_run_elsewhere_is_left_alone(site: Site) {
         let (sessions, id, epoch) = (storage.sessions.clone(), chat.id(), running.epoch);
         tokio::spawn(async move {
             loop {
-                sessions.heartbeat(id, epoch).await.unwrap();
+                sessions.leases().heartbeat(id, epoch).await.unwrap();
                 tokio::time::sleep(Duration::from_millis(40)).await;
             }
         })
@@ -356,8 +354,7 @@ async fn what_cannot_be_erased_is_named(site: Site) {
     let (storage, clock) = (site.fresh(0), Hands::new());
     let here = agent(&storage, &clock, ScriptedProvider::new([]));
     let workspace: Workspace = here.workspaces().default_workspace().await.unwrap();
-    let hidden =
-        HiddenSession::project(workspace.id, "apollo").open(&storage.sessions, here.effects()).await.unwrap();
+    let hidden = HiddenSession::project(workspace.id, "apollo").open(&storage.sessions).await.unwrap();
     for error in [
         here.workspaces().erase(hidden.id).await.unwrap_err(),
         here.conversation_by_id(hidden.id).await.unwrap().erase().await.unwrap_err(),
@@ -416,7 +413,7 @@ async fn no_byte_is_left_among_others(site: Site) {
         for _ in 0..20 * living.len() {
             let (chat, secret) = &living[pick(16)];
             let events = vec![NewEvent::user_message(secret.repeat(1 + pick(30)))];
-            storage.sessions.append(here.effects(), chat.id(), Seq::ZERO, events).await.unwrap();
+            storage.sessions.append(chat.id(), Seq::ZERO, events).await.unwrap();
         }
         while !living.is_empty() {
             let (chat, secret) = living.swap_remove(pick(living.len()));
@@ -439,14 +436,14 @@ async fn copies_that_may_be_left_are_reported(site: Site) {
     let done = chat.erase().await.unwrap();
     assert_eq!(done.events, was.head.get() + 1, "{}", site.name);
     check_erased(&storage, &was, site.name).await;
-    let pending = storage.sessions.pending().await.unwrap();
+    let pending = storage.sessions.maintenance().pending().await.unwrap();
     assert_eq!(
         (done.rewrite_pending, pending.len()),
         (site.name == "sqlite", usize::from(site.name == "sqlite"))
     );
     let again = here.erase_conversation("key").await.unwrap();
     assert_eq!((again.events, again.rewrite_pending), (0, done.rewrite_pending), "{}", site.name);
-    assert_eq!(storage.sessions.maintain().await.unwrap(), pending, "{}", site.name);
+    assert_eq!(storage.sessions.maintenance().maintain().await.unwrap(), pending, "{}", site.name);
     assert!(!holds(site.folder.path(), SECRET), "{}", site.name);
     assert_eq!(chat.erase().await.unwrap(), Erasure::default(), "{}: nothing is pending", site.name);
 }

@@ -10,8 +10,7 @@ use agent_core::model::{Patch, Timer, WorkspaceStatus};
 use agent_core::state::SessionState;
 use agent_core::store::{Capabilities, SessionStoreWrapper};
 use agent_core::{
-    MemoryStore, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceId, WorkspaceStoreExt,
-    async_trait,
+    MemoryStore, SessionId, SessionStore, Storage, WorkspaceId, WorkspaceStoreExt, async_trait,
 };
 use agent_runtime::retention::{GcPolicy, RetainReason, SweepPolicy};
 use agent_runtime::{AgentBuilder, Config, Gate, NewWorkspace, ScriptedProvider, Turn, Update};
@@ -20,7 +19,8 @@ use futures::FutureExt;
 
 use crate::endings::cut::{Cut, Cutting};
 use crate::endings::site::{
-    DAY, Hands, Site, World, append_text, check_gone, device, effects, manager, read_all, small_world, world,
+    DAY, Hands, Site, World, append_text, check_gone, device, effects, manager, read_all, sessions,
+    small_world, world,
 };
 
 /// Exactly those that nobody used for longer than the limit go, whatever the limit; `default` and what was used in
@@ -83,16 +83,17 @@ each_store!(gc_removes_exactly_those_over_the_age_limit and files and mixed);
 /// A pin, a plan, a lease and a use each protect a workspace that is old enough, and the report says which.
 async fn gc_reports_why_a_workspace_is_retained(site: Site) {
     let (storage, clock) = (site.fresh(0), Hands::new());
+    let storage = storage.with_effects(effects(&clock));
     let (manager, effects) = (manager(&storage, &clock), effects(&clock));
     manager.default_workspace().await.unwrap();
     let pinned = world(&storage, &clock, "pinned").await;
     let pin = NewEvent::updated(Patch::new().pin("evidence"));
     let one = pinned.sessions[3];
-    storage.sessions.append(&effects, one, agent_core::Seq::ZERO, vec![pin]).await.unwrap();
+    storage.sessions.append(one, agent_core::Seq::ZERO, vec![pin]).await.unwrap();
     let planned = small_world(&storage, &clock, "planned").await;
     let until = effects.now().plus_micros(200 * 24 * 3600 * 1_000_000);
     let timer = NewEvent::timer_scheduled(Timer::new("report", until));
-    storage.sessions.append(&effects, planned.main, agent_core::Seq::ZERO, vec![timer]).await.unwrap();
+    storage.sessions.append(planned.main, agent_core::Seq::ZERO, vec![timer]).await.unwrap();
     let leased = small_world(&storage, &clock, "leased").await;
     begin(&storage, &clock, leased.main, Duration::from_secs(3600)).await;
     clock.forward(DAY * 100);
@@ -112,7 +113,7 @@ async fn gc_reports_why_a_workspace_is_retained(site: Site) {
     assert!(why.starts_with("Leased") && why.contains("laptop"), "{}: {why}", site.name);
 
     let unpin = NewEvent::updated(Patch::new().unpin());
-    storage.sessions.append(&effects, one, agent_core::Seq::ZERO, vec![unpin]).await.unwrap();
+    storage.sessions.append(one, agent_core::Seq::ZERO, vec![unpin]).await.unwrap();
     clock.forward(DAY * 200);
     let report = manager.gc(GcPolicy::days(30)).await.unwrap();
     let gone: BTreeSet<_> = report.collected.iter().copied().collect();
@@ -126,7 +127,7 @@ async fn begin(
     clock: &Hands,
     id: SessionId,
     ttl: Duration,
-) -> std::sync::Arc<agent_core::session::Session> {
+) -> std::sync::Arc<agent_core::session::SessionRecord> {
     let effects = effects(clock);
     let seen = storage.sessions.load(id).await.unwrap().head;
     let lease = LeaseRequest::new("laptop", effects.new_run_id()).with_ttl(ttl);
@@ -147,7 +148,7 @@ async fn lease_depends_on_heartbeats_and_not_on_clocks(site: Site) {
         let beating = beats.then(|| {
             tokio::spawn(async move {
                 loop {
-                    sessions.heartbeat(running.id, running.epoch).await.unwrap();
+                    sessions.leases().heartbeat(running.id, running.epoch).await.unwrap();
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             })
@@ -374,7 +375,7 @@ async fn gc_removes_orphans_of_deleted_workspaces(site: Site) {
     let before = read_all(&storage, &stays).await;
     storage.workspaces.delete(world.workspace).await.unwrap();
     let alone = agent_core::session::NewSession::new(effects(&clock).new_session_id(), WorkspaceId::DEFAULT);
-    let alone = storage.sessions.create(&effects(&clock), alone).await.unwrap();
+    let alone = sessions(&storage, &clock).create(alone).await.unwrap();
     let dry = manager.gc(GcPolicy::days(u64::MAX).with_dry_run()).await.unwrap();
     let mut report = manager.gc(GcPolicy::days(u64::MAX)).await.unwrap();
     // A dry run cannot know this.
@@ -488,7 +489,7 @@ async fn gc_does_not_revert_a_requested_deletion(site: Site) {
                 // Somebody who had looked at the workspace before comes, and then a person deletes it and dies.
                 let fx = effects(&hands);
                 let new = agent_core::session::NewSession::new(fx.new_session_id(), id);
-                visitor.sessions.create(&fx, new).await.unwrap();
+                sessions(&visitor, &hands).create(new).await.unwrap();
                 let dying = Cutting::new(&visitor, MARKED, Cut::DiesAfter);
                 manager(&dying.storage(), &hands).delete(id).await.unwrap_err();
                 *slot.lock().unwrap() = true;

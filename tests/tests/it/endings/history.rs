@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_core::clock::Effects;
 use agent_core::event::NewEvent;
 use agent_core::model::{Patch, Timer};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::SessionQuery;
 use agent_core::{ErrorKind, Seq, SessionId, SessionStoreExt, Storage, Timestamp};
@@ -28,7 +28,7 @@ async fn prompt(chat: &Conversation, text: &str) -> String {
 }
 
 /// What a person and a model see of a session.
-async fn visible(storage: &Storage, id: SessionId) -> (Arc<Session>, Vec<String>, Messages) {
+async fn visible(storage: &Storage, id: SessionId) -> (Arc<SessionRecord>, Vec<String>, Messages) {
     let now = storage.sessions.load(id).await.unwrap();
     let read = agent_core::store::ReadEvents::first(1000).with_after(now.visible_from);
     let page = storage.sessions.history(id, read).await.unwrap();
@@ -53,7 +53,7 @@ async fn reset_starts_empty_and_archives_on_request(site: Site) {
             chat.documents().put(note).await.unwrap();
             let at = Timestamp::from_micros(4_000_000_000_000_000);
             let timer = NewEvent::timer_scheduled(Timer::new("later", at));
-            storage.sessions.append(agent.effects(), chat.id(), Seq::ZERO, vec![timer]).await.unwrap();
+            agent.storage().sessions.append(chat.id(), Seq::ZERO, vec![timer]).await.unwrap();
             chat.send("not answered yet").await.unwrap();
             if running {
                 let seen = chat.refresh().await.unwrap().head;
@@ -145,23 +145,23 @@ async fn full_write_needs_the_current_head(site: Site) {
     let (effects, sessions) = (crate::endings::site::effects(&clock), &storage.sessions);
     let due = effects.now();
     let timer = NewEvent::timer_scheduled(Timer::new("due", due));
-    let old = sessions.append(&effects, world.main, Seq::ZERO, vec![timer]).await.unwrap().session;
+    let old = sessions.append(world.main, Seq::ZERO, vec![timer]).await.unwrap().session;
     let now = append_text(&storage, &clock, world.main, "newer").await.unwrap();
     let messages = || {
         let [a, b] = ["q1", "q2"].map(NewEvent::user_message);
         let [x, y] = ["a1", "a2"].map(NewEvent::agent_message);
         vec![a, x, b, y]
     };
-    let error = sessions.replace(&effects, world.main, old.head, messages()).await.unwrap_err();
+    let error = sessions.replace(world.main, old.head, messages()).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{}: {error}", site.name);
     assert_eq!(sessions.load(world.main).await.unwrap(), now, "{}", site.name);
     let wrong = vec![NewEvent::user_message("fine"), NewEvent::interrupt()];
-    let error = sessions.replace(&effects, world.main, now.head, wrong).await.unwrap_err();
+    let error = sessions.replace(world.main, now.head, wrong).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{}: {error}", site.name);
     assert_eq!(sessions.load(world.main).await.unwrap(), now, "{}", site.name);
 
     let before = history(&storage, world.main).await;
-    let done = sessions.replace(&effects, world.main, now.head, messages()).await.unwrap();
+    let done = sessions.replace(world.main, now.head, messages()).await.unwrap();
     assert_eq!(history(&storage, world.main).await[..before.len()], before, "{}: the log stays", site.name);
     let (now, _, context) = visible(&storage, world.main).await;
     assert_eq!(now, done.session, "{}", site.name);

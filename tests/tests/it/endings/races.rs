@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use agent_admin::manifest::Manifest;
 use agent_core::event::EventPayload;
-use agent_core::session::{Fork, Session};
+use agent_core::session::{Fork, SessionRecord};
 use agent_core::{MemoryStore, Result, SessionId, SessionStoreExt, Storage};
 use agent_tests::each_store;
 use futures::FutureExt;
@@ -21,9 +21,9 @@ enum Maker {
 }
 
 impl Maker {
-    async fn make(&self, storage: &Storage, clock: &Hands) -> Result<Arc<Session>> {
+    async fn make(&self, storage: &Storage) -> Result<Arc<SessionRecord>> {
         match self {
-            Self::Fork(of) => storage.sessions.fork(&effects(clock), *of, Fork::new()).await,
+            Self::Fork(of) => storage.sessions.fork(*of, Fork::new()).await,
             Self::Import(document) => Ok(document.import(&*storage.sessions).await?.session),
         }
     }
@@ -34,7 +34,7 @@ async fn makers(storage: &Storage, clock: &Hands, world: &World) -> [Maker; 2] {
     let elsewhere = MemoryStore::new();
     let main = Manifest::export(&*storage.sessions, world.main).await.unwrap();
     main.import(&elsewhere).await.unwrap();
-    let fork = elsewhere.fork(&effects(clock), world.main, Fork::new()).await.unwrap().id;
+    let fork = elsewhere.sessions(&effects(clock)).fork(world.main, Fork::new()).await.unwrap().id;
     let document = Manifest::export(&elsewhere, fork).await.unwrap();
     [Maker::Fork(world.main), Maker::Import(Arc::new(document))]
 }
@@ -46,7 +46,7 @@ async fn end(storage: &Storage, clock: &Hands, id: SessionId) {
     drop(manager.purge(id).await);
 }
 
-async fn check(storage: &Storage, made: &Result<Arc<Session>>, when: &str) {
+async fn check(storage: &Storage, made: &Result<Arc<SessionRecord>>, when: &str) {
     let Ok(made) = made else { return };
     let texts: Vec<_> = history(storage, made.id).await;
     let message =
@@ -74,7 +74,7 @@ async fn a_fork_that_races_with_a_purge_is_whole_or_refused(site: Site) {
                     move || -> BoxFuture<'static, ()> {
                         async move {
                             if deletes_first {
-                                let fork = maker.make(&storage, &clock).await;
+                                let fork = maker.make(&storage).await;
                                 *made.lock().unwrap() = Some(fork);
                             } else {
                                 end(&storage, &clock, world.main).await;
@@ -87,7 +87,7 @@ async fn a_fork_that_races_with_a_purge_is_whole_or_refused(site: Site) {
                 if deletes_first {
                     end(&cutting.storage(), &clock, world.main).await;
                 } else {
-                    let fork = maker.make(&cutting.storage(), &clock).await;
+                    let fork = maker.make(&cutting.storage()).await;
                     *made.lock().unwrap() = Some(fork);
                 }
                 if cutting.calls() < at {

@@ -8,11 +8,12 @@ use agent_core::clock::{Clock, Effects};
 use agent_core::commit::Precondition;
 use agent_core::event::{Event, NewEvent};
 use agent_core::model::Patch;
-use agent_core::session::{Fork, Session};
+use agent_core::session::{Fork, SessionRecord};
 use agent_core::state::SessionState;
 use agent_core::store::{BindingQuery, SessionQuery, WorkspaceQuery};
 use agent_core::{
-    Backend, DeviceId, ErrorKind, Seq, SessionId, SessionStoreExt, Storage, TenantId, Timestamp, WorkspaceId,
+    Backend, DeviceId, ErrorKind, Seq, SessionId, SessionStoreExt, Sessions, Storage, TenantId, Timestamp,
+    WorkspaceId,
 };
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use futures::TryStreamExt;
@@ -48,7 +49,7 @@ impl Site {
         match &parts[..] {
             [workspaces, sessions, bindings] => Storage::new(
                 workspaces.workspaces.clone(),
-                sessions.sessions.clone(),
+                sessions.sessions.store().clone(),
                 bindings.bindings.clone(),
             ),
             all => all[0].clone(),
@@ -86,7 +87,12 @@ pub(crate) fn effects(clock: &Hands) -> Effects {
 }
 
 pub(crate) fn manager(storage: &Storage, clock: &Hands) -> WorkspaceManager {
-    WorkspaceManager::new(storage.clone(), effects(clock))
+    WorkspaceManager::new(storage.clone().with_effects(effects(clock)))
+}
+
+/// Returns the sessions of a storage, with the times of a clock.
+pub(crate) fn sessions(storage: &Storage, clock: &Hands) -> Sessions {
+    storage.clone().with_effects(effects(clock)).sessions
 }
 
 pub(crate) fn device(name: &str) -> DeviceId {
@@ -99,10 +105,10 @@ pub(crate) async fn append_text(
     clock: &Hands,
     id: SessionId,
     text: &str,
-) -> agent_core::Result<Arc<Session>> {
+) -> agent_core::Result<Arc<SessionRecord>> {
     let events = vec![NewEvent::user_message(format!("{text} {SECRET}"))];
     let seen = storage.sessions.load(id).await?.head;
-    Ok(storage.sessions.append(&effects(clock), id, seen, events).await?.session)
+    Ok(sessions(storage, clock).append(id, seen, events).await?.session)
 }
 
 /// The own events of a session, from the first that is there.
@@ -131,7 +137,7 @@ pub(crate) async fn small_world(storage: &Storage, clock: &Hands, name: &str) ->
 }
 
 pub(crate) async fn world(storage: &Storage, clock: &Hands, name: &str) -> World {
-    let (manager, effects) = (manager(storage, clock), effects(clock));
+    let manager = manager(storage, clock);
     let workspace = manager.create(NewWorkspace::new(name)).await.unwrap();
     let devices = [device(&format!("{name} laptop")), device(&format!("{name} phone"))];
     for device in &devices {
@@ -139,20 +145,21 @@ pub(crate) async fn world(storage: &Storage, clock: &Hands, name: &str) -> World
     }
     let config = format!("secret = '{SECRET}'");
     storage.workspaces.save_config(workspace.id, Some(config), Precondition::MustNotExist).await.unwrap();
+    let sessions = sessions(storage, clock);
     let main = manager.main_session(&workspace).await.unwrap().id;
     for n in 0..3 {
         append_text(storage, clock, main, &format!("message {n}")).await.unwrap();
     }
-    let fork = storage.sessions.fork(&effects, main, Fork::new().with_open_inputs()).await.unwrap().id;
+    let fork = sessions.fork(main, Fork::new().with_open_inputs()).await.unwrap().id;
     append_text(storage, clock, fork, "in the fork").await.unwrap();
-    let grandchild = storage.sessions.fork(&effects, fork, Fork::new().with_open_inputs()).await.unwrap().id;
-    let child = storage.sessions.create_child(&effects, main, Patch::new()).await.unwrap().id;
+    let grandchild = sessions.fork(fork, Fork::new().with_open_inputs()).await.unwrap().id;
+    let child = sessions.create_child(main, Patch::new()).await.unwrap().id;
     let archived = manager.new_session(workspace.id, &Patch::new()).await.unwrap().id;
-    storage.sessions.trigger(&effects, archived, agent_core::commit::Trigger::Archive).await.unwrap();
+    sessions.trigger(archived, agent_core::commit::Trigger::Archive).await.unwrap();
     let deleted = manager.new_session(workspace.id, &Patch::new()).await.unwrap().id;
     append_text(storage, clock, deleted, "deleted").await.unwrap();
     let delete = agent_core::commit::Trigger::Delete(agent_core::state::Reason::UserDeleted);
-    storage.sessions.trigger(&effects, deleted, delete).await.unwrap();
+    sessions.trigger(deleted, delete).await.unwrap();
     World {
         workspace: workspace.id,
         main,

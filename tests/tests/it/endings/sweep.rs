@@ -6,10 +6,10 @@ use std::time::Duration;
 use agent_core::commit::{RunEnd, Trigger};
 use agent_core::event::{Learning, LearningKind, NewEvent};
 use agent_core::model::{Access, ActionKind, Actor, Patch, PendingAction, Status, Timer};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::HiddenSession;
-use agent_core::{SessionId, SessionStoreExt, Storage};
+use agent_core::{SessionId, Storage};
 use agent_runtime::learnings::Learnings;
 use agent_runtime::mounts::{effective_mounts, update_scope};
 use agent_runtime::retention::{InactivityPolicy, RetainReason, SweepAction, SweepEntry, SweepPolicy};
@@ -17,12 +17,14 @@ use agent_tests::each_store;
 use futures::FutureExt;
 
 use crate::endings::cut::{Cut, Cutting};
-use crate::endings::site::{DAY, Hands, Site, append_text, effects, history, manager, small_world, world};
+use crate::endings::site::{
+    DAY, Hands, Site, append_text, effects, history, manager, sessions, small_world, world,
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A session at rest, of a label.
-async fn at_rest(storage: &Storage, clock: &Hands, patch: Patch) -> Arc<Session> {
+async fn at_rest(storage: &Storage, clock: &Hands, patch: Patch) -> Arc<SessionRecord> {
     let manager = manager(storage, clock);
     let workspace = manager.default_workspace().await.unwrap().id;
     manager.new_session(workspace, &patch).await.unwrap()
@@ -47,7 +49,7 @@ async fn sweep_applies_each_sessions_inactivity_limit(site: Site) {
         let planned = at_rest(&storage, &clock, Patch::new()).await.id;
         let at = fx.now().plus_micros(30 * 24 * 3600 * 1_000_000);
         let timer = NewEvent::timer_scheduled(Timer::new("monthly", at));
-        storage.sessions.append(&fx, planned, agent_core::Seq::ZERO, vec![timer]).await.unwrap();
+        sessions(&storage, &clock).append(planned, agent_core::Seq::ZERO, vec![timer]).await.unwrap();
         let asking = waiting(&storage, &clock, None).await;
         let until = fx.now().plus_micros(7 * 24 * 3600 * 1_000_000);
         let deciding = waiting(&storage, &clock, Some(until)).await;
@@ -102,7 +104,7 @@ async fn sweep_applies_each_sessions_inactivity_limit(site: Site) {
 each_store!(sweep_applies_each_sessions_inactivity_limit and mixed);
 
 /// Begins a run, and ends it as `end` says.
-async fn run(storage: &Storage, clock: &Hands, id: SessionId, end: Option<RunEnd>) -> Arc<Session> {
+async fn run(storage: &Storage, clock: &Hands, id: SessionId, end: Option<RunEnd>) -> Arc<SessionRecord> {
     let effects = effects(clock);
     let seen = storage.sessions.load(id).await.unwrap().head;
     let run = effects.new_run_id();
@@ -128,7 +130,7 @@ async fn waiting(storage: &Storage, clock: &Hands, until: Option<agent_core::Tim
 /// is kept, and nothing that was answered is answered again.
 async fn suspended_session_resumes_where_it_stopped(site: Site) {
     let (storage, clock) = (site.fresh(0), Hands::new());
-    let (manager, fx) = (manager(&storage, &clock), effects(&clock));
+    let manager = manager(&storage, &clock);
     let asking = waiting(&storage, &clock, None).await;
     let idle = at_rest(&storage, &clock, Patch::new()).await.id;
     run(&storage, &clock, idle, Some(RunEnd::Completed(Reason::EndTurn))).await;
@@ -136,7 +138,7 @@ async fn suspended_session_resumes_where_it_stopped(site: Site) {
     manager.sweep(&SweepPolicy::new().with_inactive(HOUR, InactivityPolicy::Suspend)).await.unwrap();
     for id in [asking, idle] {
         assert_eq!(status(&storage, id).await.state, SessionState::Suspended, "{}", site.name);
-        storage.sessions.trigger(&fx, id, Trigger::Resume).await.unwrap();
+        sessions(&storage, &clock).trigger(id, Trigger::Resume).await.unwrap();
     }
     let asked = storage.sessions.load(asking).await.unwrap();
     assert_eq!(asked.status.state, SessionState::RequiresAction, "{}", site.name);
@@ -148,7 +150,7 @@ async fn suspended_session_resumes_where_it_stopped(site: Site) {
     manager.sweep(&SweepPolicy::new().with_inactive(HOUR, InactivityPolicy::Suspend)).await.unwrap();
     append_text(&storage, &clock, idle, "are you there").await.unwrap();
     assert_eq!(status(&storage, idle).await.state, SessionState::Suspended, "{}: kept", site.name);
-    storage.sessions.trigger(&fx, idle, Trigger::Resume).await.unwrap();
+    sessions(&storage, &clock).trigger(idle, Trigger::Resume).await.unwrap();
     let now = storage.sessions.load(idle).await.unwrap();
     assert_eq!((now.status.state, now.inputs_open), (SessionState::Queued, 1), "{}", site.name);
 }
@@ -172,7 +174,7 @@ async fn sweep_removes_old_sessions_and_keeps_metadata(site: Site) {
     let world = world(&storage, &clock, "one").await;
     let label = NewEvent::updated(Patch::new().with_label("project", "apollo"));
     let main = world.main;
-    storage.sessions.append(&effects(&clock), main, agent_core::Seq::ZERO, vec![label]).await.unwrap();
+    sessions(&storage, &clock).append(main, agent_core::Seq::ZERO, vec![label]).await.unwrap();
     let was = run(&storage, &clock, main, Some(RunEnd::Completed(Reason::EndTurn))).await;
     let mut acts = Vec::new();
     for _ in 0..60 {
@@ -213,7 +215,7 @@ async fn sweep_removes_old_sessions_and_keeps_metadata(site: Site) {
     assert!(needed(fork) || needed(grandchild), "{}: {by:?}", site.name);
     for id in [fork, grandchild] {
         let delete = Trigger::Delete(Reason::UserDeleted);
-        storage.sessions.trigger(&effects(&clock), id, delete).await.unwrap();
+        sessions(&storage, &clock).trigger(id, delete).await.unwrap();
     }
     clock.forward(2 * DAY);
     manager.sweep(&all_rules()).await.unwrap();
@@ -234,7 +236,7 @@ async fn sweep_keeps_pinned_and_shared_sessions(site: Site) {
     let hidden = at_rest(&storage, &clock, Patch::new().with_label("hidden", "project apollo")).await.id;
     let other = at_rest(&storage, &clock, Patch::new()).await.id;
     for id in [pinned, hidden, other] {
-        storage.sessions.trigger(&effects(&clock), id, Trigger::Archive).await.unwrap();
+        sessions(&storage, &clock).trigger(id, Trigger::Archive).await.unwrap();
     }
     clock.forward(1000 * DAY);
     let report = manager.sweep(&all_rules()).await.unwrap();
@@ -252,9 +254,10 @@ each_store!(sweep_keeps_pinned_and_shared_sessions and mixed);
 /// and the whole tenant mount. It is read as before after any number of sweeps, which say why it stays.
 async fn sweep_keeps_shared_learnings_and_mounts(site: Site) {
     let (storage, clock) = (site.fresh(0), Hands::new());
-    let (manager, fx, sessions) = (manager(&storage, &clock), effects(&clock), &storage.sessions);
+    let (manager, storage) = (manager(&storage, &clock), storage.with_effects(effects(&clock)));
+    let sessions = &storage.sessions;
     let user = at_rest(&storage, &clock, Patch::new().with_label("project", "apollo")).await;
-    let learnings = Learnings::new(&storage, &fx, user.workspace, "scout");
+    let learnings = Learnings::new(&storage, user.workspace, "scout");
     learnings.add(Learning::new(LearningKind::Lesson, "Water is wet."), Actor::AGENT).await.unwrap();
     let hidden = [
         HiddenSession::Tenant,
@@ -263,7 +266,7 @@ async fn sweep_keeps_shared_learnings_and_mounts(site: Site) {
     ];
     for hidden in &hidden[..2] {
         let mount = Patch::new().mount(format!("of {hidden:?}"), Access::Read);
-        update_scope(sessions, &fx, hidden, mount).await.unwrap();
+        update_scope(sessions, hidden, mount).await.unwrap();
     }
     let before = effective_mounts(&**sessions, &user).await.unwrap();
     for _ in 0..3 {
@@ -340,7 +343,7 @@ async fn interrupted_sweep_is_finished_later(site: Site) {
             run(&storage, &clock, world.main, Some(RunEnd::Completed(Reason::EndTurn))).await;
             let ended = at_rest(&storage, &clock, Patch::new()).await.id;
             let user = Trigger::Terminate(Reason::UserEnded);
-            storage.sessions.trigger(&effects(&clock), ended, user).await.unwrap();
+            sessions(&storage, &clock).trigger(ended, user).await.unwrap();
             clock.forward(10 * DAY);
             let cutting = Cutting::new(&storage, at, cut);
             let policy = all_rules().with_purge_deleted(Duration::ZERO);

@@ -53,12 +53,12 @@ async fn documents_are_written_as_declared() {
 async fn archive() -> (Vec<u8>, SessionId) {
     let (store, effects) = (MemoryStore::new(), effects(3));
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
+    let session = store.sessions(&effects).create(new).await.unwrap();
     let put = PutBlob::of_bytes(session.id, "small");
     let media = Media::blob("image/png", put.blob.name, put.blob.bytes);
-    store.put_blob(put).await.unwrap();
+    store.blobs().put(put).await.unwrap();
     let shown = NewEvent::from(Message::new("Look").with_part(Part::Image(media)));
-    store.append(&effects, session.id, session.head, vec![shown]).await.unwrap();
+    store.sessions(&effects).append(session.id, session.head, vec![shown]).await.unwrap();
     let manifest = Manifest::export(&store, session.id).await.unwrap();
     let pieces: Vec<_> = manifest.to_archive(&store).unwrap().try_collect().await.unwrap();
     (pieces.concat(), session.id)
@@ -86,10 +86,10 @@ async fn golden_documents_are_read_whole() {
 /// A session with something in every part of its state.
 async fn stateful(store: &MemoryStore, effects: &Effects) -> SessionId {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let session = SessionStoreExt::create(store, effects, new).await.unwrap();
+    let session = store.sessions(effects).create(new).await.unwrap();
     let events = vec![NewEvent::user_message("## User\n안녕"), NewEvent::agent_message("Hello")];
-    store.append(effects, session.id, session.head, events).await.unwrap();
-    let documents = Documents::new(std::sync::Arc::new(store.clone()), effects.clone(), session.id);
+    store.sessions(effects).append(session.id, session.head, events).await.unwrap();
+    let documents = Documents::new(store.sessions(effects), session.id);
     for write in [
         DocumentWrite::new("persona", "kind", Actor::AGENT).with_limit(2000),
         DocumentWrite::new("plan", "first", Actor::AGENT),
@@ -115,11 +115,11 @@ async fn golden_state_is_read_whole() {
     let text = text(&files, "state.json");
     let (store, effects) = (MemoryStore::new(), Effects::default());
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let id = SessionStoreExt::create(&store, &effects, new).await.unwrap().id;
+    let id = store.sessions(&effects).create(new).await.unwrap().id;
     let state = StatePayload::parse(text).unwrap();
     assert_eq!((state.history.len(), state.core_memory.len(), state.documents.len()), (2, 1, 1));
     assert!(state.runtime.is_some());
-    state.import(&store, &effects, id, Actor::USER).await.unwrap();
+    state.import(&store.sessions(&effects), id, Actor::USER).await.unwrap();
     assert_eq!(StatePayload::export(&store, id).await.unwrap().to_json(), text);
 }
 
@@ -128,14 +128,14 @@ async fn with_workspace(effects: &Effects) -> Storage {
     let store = MemoryStore::new();
     let record = Workspace::new(WorkspaceId::DEFAULT, "home", effects.new_session_id(), effects.now());
     store.put(record, Precondition::MustNotExist).await.unwrap();
-    store.into()
+    Storage::from(store).with_effects(effects.clone())
 }
 
 #[tokio::test]
 async fn file_lists_are_written_as_declared() {
     let effects = effects(5);
     let storage = with_workspace(&effects).await;
-    let area = WorkspaceFiles::new(&storage, &effects, WorkspaceId::DEFAULT, WorkspaceArea::Skills);
+    let area = WorkspaceFiles::new(&storage, WorkspaceId::DEFAULT, WorkspaceArea::Skills);
     area.put("review/SKILL.md", "# How to review", Actor::USER).await.unwrap();
     area.put("large", vec![b'x'; 2000], Actor::AGENT).await.unwrap();
     let id = HiddenSession::area(WorkspaceId::DEFAULT, WorkspaceArea::Skills).id();
@@ -153,11 +153,11 @@ async fn golden_file_lists_are_read_whole() {
     let storage = with_workspace(&effects).await;
     let id = HiddenSession::area(WorkspaceId::DEFAULT, WorkspaceArea::Skills).id();
     let large = vec![b'x'; 2000];
-    storage.sessions.put_blob(PutBlob::of_bytes(id, large.clone())).await.unwrap();
+    storage.sessions.blobs().put(PutBlob::of_bytes(id, large.clone())).await.unwrap();
     for commit in events.chunk_by(|one, next| one.commit == next.commit) {
         storage.sessions.commit(Commit::restore(id, commit.to_vec()).unwrap()).await.unwrap();
     }
-    let area = WorkspaceFiles::new(&storage, &effects, WorkspaceId::DEFAULT, WorkspaceArea::Skills);
+    let area = WorkspaceFiles::new(&storage, WorkspaceId::DEFAULT, WorkspaceArea::Skills);
     let names: Vec<_> = area.list().await.unwrap().into_iter().map(|file| file.name).collect();
     assert_eq!(names, ["large", "review/SKILL.md"]);
     assert_eq!(area.get("large", usize::MAX).await.unwrap().unwrap(), large);

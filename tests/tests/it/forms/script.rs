@@ -9,13 +9,13 @@ use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::{DocumentWritten, Media, Message, NewEvent, Part, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{ActionKind, Actor, CallId, Patch, PendingAction, Timer, Title, Workspace};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
     BindingQuery, BlobInfo, BlobQuery, Cursor, Purge, PutBlob, ReadBlob, ReadEvents, SessionQuery,
     WorkspaceQuery,
 };
-use agent_core::{Backend, ErrorKind, Seq, SessionId, SessionStoreExt, Storage, TenantId, WorkspaceId};
+use agent_core::{Backend, ErrorKind, Seq, SessionId, Storage, TenantId, WorkspaceId};
 
 /// Effects of the script, or of a store: the same each time.
 pub(crate) fn effects(seed: u64) -> Effects {
@@ -89,7 +89,7 @@ async fn write_tenant(storage: &Storage, effects: &Effects) -> Written {
     }
     assert!(storage.bindings.unbind(&"unbound".parse().unwrap()).await.unwrap());
     let early = effects.new_session_id();
-    storage.sessions.put_blob(PutBlob::of_bytes(early, "early")).await.unwrap();
+    storage.sessions.blobs().put(PutBlob::of_bytes(early, "early")).await.unwrap();
     write_sessions(&Writer { storage, effects }, main, other).await;
     Written { deleted, early }
 }
@@ -100,20 +100,20 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    async fn create(&self, new: NewSession) -> Arc<Session> {
+    async fn create(&self, new: NewSession) -> Arc<SessionRecord> {
         self.send(Commit::create(self.effects, new)).await
     }
 
-    async fn send(&self, commit: Commit) -> Arc<Session> {
+    async fn send(&self, commit: Commit) -> Arc<SessionRecord> {
         self.storage.sessions.commit(commit).await.unwrap().session
     }
 
-    fn seal(&self, session: &Session) -> Commit {
+    fn seal(&self, session: &SessionRecord) -> Commit {
         Commit::seal(self.effects, session.id, session.head)
     }
 
     /// One turn, which ends like this.
-    async fn turn(&self, session: &Session, text: &str, end: RunEnd) -> Arc<Session> {
+    async fn turn(&self, session: &SessionRecord, text: &str, end: RunEnd) -> Arc<SessionRecord> {
         let run = self.effects.new_run_id();
         let lease = LeaseRequest::new("golden", run).with_ttl(Duration::from_secs(120));
         let begin = self
@@ -138,7 +138,11 @@ impl Writer<'_> {
         self.send(end).await
     }
 
-    async fn append(&self, session: &Session, events: impl IntoIterator<Item = NewEvent>) -> Arc<Session> {
+    async fn append(
+        &self,
+        session: &SessionRecord,
+        events: impl IntoIterator<Item = NewEvent>,
+    ) -> Arc<SessionRecord> {
         self.send(self.seal(session).with_events(events)).await
     }
 }
@@ -168,7 +172,7 @@ async fn write_sessions(writer: &Writer<'_>, main: SessionId, other: WorkspaceId
     let mut message = Message::new("Look");
     for bytes in [b"small".to_vec(), large()] {
         let blob = BlobInfo::of(&bytes);
-        sessions.put_blob(PutBlob::of_bytes(session.id, bytes)).await.unwrap();
+        sessions.blobs().put(PutBlob::of_bytes(session.id, bytes)).await.unwrap();
         message = message.with_part(Part::Image(Media::blob("image/png", blob.name, blob.bytes)));
     }
     writer.append(&session, [NewEvent::from(message)]).await;
@@ -195,7 +199,7 @@ async fn write_sessions(writer: &Writer<'_>, main: SessionId, other: WorkspaceId
     let lease = LeaseRequest::new("golden", effects.new_run_id()).with_ttl(Duration::from_secs(120));
     let begin = writer.seal(&session).with_event(NewEvent::user_message("run"));
     let session = writer.send(begin.with_trigger(Trigger::BeginRun(lease))).await;
-    sessions.heartbeat(session.id, session.epoch).await.unwrap();
+    sessions.leases().heartbeat(session.id, session.epoch).await.unwrap();
 }
 
 /// Describes everything that can be read: lists, records, configurations, devices, events and blobs of each tenant.
@@ -242,10 +246,10 @@ pub(crate) async fn read_all(backend: &dyn Backend, written: &Written) -> String
 }
 
 async fn read_blobs(storage: &Storage, id: SessionId, seen: &mut String) {
-    let mut blobs = storage.sessions.list_blobs(BlobQuery::new(id)).await.unwrap().items;
+    let mut blobs = storage.sessions.blobs().list(BlobQuery::new(id)).await.unwrap().items;
     blobs.sort_by_key(|blob| blob.bytes);
     for blob in blobs {
-        let content = storage.sessions.read_blob(ReadBlob::new(id, blob.name)).await.unwrap();
+        let content = storage.sessions.blobs().read(ReadBlob::new(id, blob.name)).await.unwrap();
         let bytes = content.into_bytes(usize::MAX).await.unwrap();
         assert_eq!(BlobInfo::of(&bytes), blob, "other bytes than those of its name");
         writeln!(seen, "{blob:?}").unwrap();
@@ -319,11 +323,11 @@ pub(crate) async fn check(backend: &dyn Backend) {
     let other = seen.lines().zip(expected.lines()).find(|(seen, expected)| seen != expected);
     assert!(seen == expected, "the golden files hold something else: {other:#?}");
     assert!(seen.lines().count() > 60, "the script writes something of each kind: {seen}");
-    let (storage, effects) = (backend.tenant(&TenantId::default()), Effects::default());
+    let storage = backend.tenant(&TenantId::default());
     let query = SessionQuery::new().with_states([SessionState::Idle, SessionState::Queued]);
     for idle in storage.sessions.list(query).await.unwrap().items {
         let events = vec![NewEvent::user_message("on")];
-        let after = storage.sessions.append(&effects, idle.id, idle.head, events).await.unwrap();
+        let after = storage.sessions.append(idle.id, idle.head, events).await.unwrap();
         assert_eq!(*storage.sessions.load(idle.id).await.unwrap(), *after.session);
     }
 }

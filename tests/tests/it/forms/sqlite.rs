@@ -113,7 +113,7 @@ async fn golden_sqlite_rows_are_read_whole() {
     let tenants = store.tenants(None).await.unwrap();
     let expected = ["acme", "default"].map(|name| name.parse::<TenantId>().unwrap());
     assert_eq!((tenants.items.as_slice(), tenants.damaged.len()), (&expected[..], 0));
-    assert_eq!(SessionStore::check(&store).await.unwrap(), [], "of rows that are derived, too");
+    assert_eq!(store.maintenance().check().await.unwrap(), [], "of rows that are derived, too");
     go_on(&store, cursors).await;
     check(&store).await;
 }

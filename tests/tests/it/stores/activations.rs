@@ -7,7 +7,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{Decision, EventPayload, NewEvent, ToolConfirmation};
 use agent_core::model::{ActionId, ActionKind, Failure, PendingAction};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::Reason;
 use agent_core::{SessionId, Storage};
 use agent_runtime::views::{Claim, RunStatus, SessionView};
@@ -21,7 +21,7 @@ struct Desk {
 }
 
 impl Desk {
-    async fn commit(&self, fill: impl FnOnce(Commit) -> Commit) -> Arc<Session> {
+    async fn commit(&self, fill: impl FnOnce(Commit) -> Commit) -> Arc<SessionRecord> {
         let seen = self.storage.sessions.load(self.id).await.unwrap().head;
         let mut commit = fill(Commit::seal(&self.effects, self.id, seen));
         // Late enough for whatever is backed off.
@@ -37,7 +37,7 @@ impl Desk {
         self.commit(|commit| commit.with_trigger(trigger)).await;
     }
 
-    async fn begin(&self) -> Arc<Session> {
+    async fn begin(&self) -> Arc<SessionRecord> {
         let lease = LeaseRequest::new("laptop", self.effects.new_run_id());
         self.commit(|commit| commit.with_trigger(Trigger::BeginRun(lease))).await
     }
@@ -112,7 +112,7 @@ async fn activations_record_the_outcome_of_each_claim(site: Site) {
     expected.push(Abandoned);
     desk.begin().await;
 
-    let view = SessionView::new(site.open().await.sessions, id);
+    let view = SessionView::new(site.open().await.sessions.store().clone(), id);
     let now = view.runs(1, None).await.unwrap().runs.remove(0);
     assert_eq!((now.claim, now.status, now.holder.as_str()), (Leased, RunStatus::Running, "laptop"));
     desk.trigger(Trigger::Terminate(Reason::UserEnded)).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent_core::clock::Effects;
 use agent_core::event::{Media, Message, NewEvent, Part};
 use agent_core::store::{BlobInfo, BlobStream, PutBlob, ReadBlob};
-use agent_core::{BlobName, SessionId, SessionStoreExt, Storage};
+use agent_core::{BlobName, SessionId, Storage};
 use agent_tests::{Site, each_store};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -48,14 +48,13 @@ fn pieces(count: u64) -> BlobStream {
 
 /// Puts a blob of this many mebibytes, names it in an event, and reads it back.
 async fn put_and_read(storage: &Storage, id: SessionId, count: u64) {
-    let effects = Effects::default();
     let blob = BlobInfo::of_stream(pieces(count)).await.unwrap();
-    storage.sessions.put_blob(PutBlob::new(id, blob, pieces(count))).await.unwrap();
+    storage.sessions.blobs().put(PutBlob::new(id, blob, pieces(count))).await.unwrap();
     let film = Part::Video(Media::blob("video/mp4", blob.name, blob.bytes));
     let events = vec![NewEvent::from(Message::new("Look").with_part(film))];
     let head = storage.sessions.load(id).await.unwrap().head;
-    storage.sessions.append(&effects, id, head, events).await.unwrap();
-    let mut read = storage.sessions.read_blob(ReadBlob::new(id, blob.name)).await.unwrap();
+    storage.sessions.append(id, head, events).await.unwrap();
+    let mut read = storage.sessions.blobs().read(ReadBlob::new(id, blob.name)).await.unwrap();
     let (mut hash, mut bytes) = (Sha256::new(), 0);
     while let Some(piece) = read.content.try_next().await.unwrap() {
         hash.update(&piece);
@@ -131,22 +130,21 @@ async fn others_commit_while_a_blob_is_put(site: Site) {
         stream::unfold(pieces, async |mut pieces| pieces.recv().await.map(|n| (Ok(piece(n)), pieces)));
     let put = tokio::spawn({
         let sessions = storage.sessions.clone();
-        async move { sessions.put_blob(PutBlob::new(id, blob, pieces.boxed())).await }
+        async move { sessions.blobs().put(PutBlob::new(id, blob, pieces.boxed())).await }
     });
     let mut head = other.head;
     for n in 0..count {
         more.send(n).unwrap();
         let events = vec![NewEvent::user_message(format!("{n}"))];
-        let committed =
-            timeout(STUCK, storage.sessions.append(&effects, other.id, head, events)).await.unwrap();
+        let committed = timeout(STUCK, storage.sessions.append(other.id, head, events)).await.unwrap();
         head = committed.unwrap().last;
-        let error = storage.sessions.read_blob(ReadBlob::new(id, blob.name)).await.unwrap_err();
+        let error = storage.sessions.blobs().read(ReadBlob::new(id, blob.name)).await.unwrap_err();
         assert_eq!(*error.kind(), agent_core::ErrorKind::NotFound, "{error}");
     }
     assert!(!put.is_finished(), "its stream has not ended");
     drop(more);
     timeout(STUCK, put).await.unwrap().unwrap().unwrap();
-    let read = storage.sessions.read_blob(ReadBlob::new(id, blob.name)).await.unwrap();
+    let read = storage.sessions.blobs().read(ReadBlob::new(id, blob.name)).await.unwrap();
     assert_eq!(read.into_bytes(16 << 20).await.unwrap().len() as u64, blob.bytes);
 }
 

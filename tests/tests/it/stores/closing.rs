@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent_core::clock::Effects;
 use agent_core::event::NewEvent;
 use agent_core::store::{SessionQuery, WorkspaceQuery};
-use agent_core::{ErrorKind, SessionStoreExt, Storage, WriteOutcome};
+use agent_core::{ErrorKind, Storage, WriteOutcome};
 use agent_runtime::{Config, EchoProvider};
 use agent_tests::{Site, each_store};
 
@@ -28,7 +28,7 @@ async fn closed_agent_refuses_calls_and_keeps_data(site: Site) {
     agent.close().await.unwrap();
     let late = vec![NewEvent::user_message("late")];
     let errors = [
-        storage.sessions.append(&Effects::default(), chat.id(), head, late).await.unwrap_err(),
+        storage.sessions.append(chat.id(), head, late).await.unwrap_err(),
         storage.sessions.list(SessionQuery::new()).await.unwrap_err(),
         storage.workspaces.list(WorkspaceQuery::new()).await.unwrap_err(),
         storage.bindings.resolve(&"laptop".parse().unwrap()).await.unwrap_err(),
@@ -58,7 +58,7 @@ async fn a_mixed_storage_closes_all_its_backends() {
         parts.push(storage);
     }
     let [a, b, c] = &parts[..] else { unreachable!() };
-    let mixed = Storage::new(a.workspaces.clone(), b.sessions.clone(), c.bindings.clone());
+    let mixed = Storage::new(a.workspaces.clone(), b.sessions.store().clone(), c.bindings.clone());
     mixed.close().await.unwrap();
     for part in &parts {
         let error = part.sessions.list(SessionQuery::new()).await.unwrap_err();

@@ -10,8 +10,8 @@ use agent_core::event::{
     NewEvent, Part, ToolOutcome, ToolResult, ToolUse,
 };
 use agent_core::json::RawJson;
-use agent_core::session::Session;
-use agent_core::{SessionStoreExt, Storage, WorkspaceId};
+use agent_core::session::SessionRecord;
+use agent_core::{Storage, WorkspaceId};
 use agent_runtime::ConversationMessage;
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
 use agent_tests::{Site, each_store};
@@ -28,7 +28,7 @@ fn signed() -> Native {
 }
 
 /// A question with an image, and an answer of every kind of item.
-async fn conversation(storage: &Storage, effects: &Effects) -> std::sync::Arc<Session> {
+async fn conversation(storage: &Storage, effects: &Effects) -> std::sync::Arc<SessionRecord> {
     let session = new_session(storage, effects).await;
     let result = ToolResult::new(call("c"), ToolOutcome::Ok, RawJson::sure(&"done")).with_part(cat());
     let cited =
@@ -44,7 +44,7 @@ async fn conversation(storage: &Storage, effects: &Effects) -> std::sync::Arc<Se
         EventPayload::AgentResponse(AgentResponse::new(session.head).with_stop("end_turn")),
     ];
     let event = event.iter().map(NewEvent::of).collect();
-    storage.sessions.append(effects, session.id, session.head, event).await.unwrap().session
+    storage.sessions.append(session.id, session.head, event).await.unwrap().session
 }
 
 /// A text is read without knowing of parts; a text view has a line for each medium and each cited source.
@@ -105,7 +105,7 @@ async fn files_hold_texts_where_jq_finds_them() {
 async fn salvage_keeps_parts(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let session = conversation(&storage, &effects).await;
-    let saved = salvage(&storage, &effects, session.id, None).await.unwrap();
+    let saved = salvage(&storage, session.id, None).await.unwrap();
     let payloads = |events: Vec<Event>| -> Vec<_> {
         let messages = events.into_iter().filter(|event| !event.kind.is_of("session"));
         messages.map(|event| (event.kind, event.payload)).collect()
@@ -144,7 +144,7 @@ async fn redacted_messages_stay_valid(site: Site) {
         EventPayload::AgentMessage(Message::new(" ".repeat(60)).with_citation(cited()).with_native(signed())),
     ];
     let message = message.iter().map(NewEvent::of).collect();
-    storage.sessions.append(&effects, session.id, session.head, message).await.unwrap();
+    storage.sessions.append(session.id, session.head, message).await.unwrap();
     let stored = log(&site.open().await, session.id).await;
     let stored: Vec<_> = stored[1..].iter().map(|event| event.payload.get()).collect();
     assert_eq!(stored[0], r#"{"text":"It is (secret key)","shown":18}"#);

@@ -5,16 +5,16 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{Actor, DOCUMENT_MAX_BYTES, DOCUMENTS_MAX, ExternalHandle, Liveness, Patch, Role};
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::Reason;
-use agent_core::{ErrorKind, Revision, Seq, SessionStoreExt, Storage};
+use agent_core::{ErrorKind, Revision, Seq, Storage};
 use agent_runtime::areas::Area;
 use agent_runtime::documents::{DocumentWrite, Documents, Migrations};
 use agent_runtime::{Config, EchoProvider};
 use agent_tests::{Site, each_store};
 
-fn documents(storage: &Storage, effects: &Effects, session: &Session) -> Documents {
-    Documents::new(storage.sessions.clone(), effects.clone(), session.id)
+fn documents(storage: &Storage, effects: &Effects, session: &SessionRecord) -> Documents {
+    Documents::new(storage.clone().with_effects(effects.clone()).sessions, session.id)
 }
 
 fn by_agent(name: &str, text: &str) -> DocumentWrite {
@@ -80,12 +80,12 @@ async fn every_version_is_kept_and_can_be_restored(site: Site) {
     }
     let point = storage.sessions.load(session.id).await.unwrap().head;
     assert_eq!(memory.restore("memory", Revision::new(2), Actor::USER).await.unwrap(), Revision::new(6));
-    let fork = storage.sessions.fork(&effects, session.id, Some(point)).await.unwrap();
+    let fork = storage.sessions.fork(session.id, Some(point)).await.unwrap();
     documents(&storage, &effects, &fork).put(by_agent("memory", "of the fork")).await.unwrap();
     drop((memory, storage));
 
     let storage = site.open().await;
-    let texts = async |session: &Session, limit| {
+    let texts = async |session: &SessionRecord, limit| {
         let versions = documents(&storage, &effects, session).versions("memory", limit).await.unwrap();
         versions.into_iter().map(|version| version.text).collect::<Vec<_>>()
     };
@@ -237,7 +237,7 @@ async fn ui_state_never_disturbs_the_conversation(site: Site) {
     assert_eq!(text(&ui, Documents::UI).await.as_deref(), Some("{\"pane\":19}"));
     let now = check_record(&storage, chat.id()).await;
     assert_eq!((now.counts.user, now.counts.agent, now.inputs_open), (20, 20, 0), "{}", site.name);
-    let gone = Documents::new(storage.sessions.clone(), effects.clone(), effects.new_session_id());
+    let gone = Documents::new(storage.sessions.clone(), effects.new_session_id());
     assert!(!gone.save_ui("{}").await, "no failure is more than `false`");
 }
 
@@ -260,11 +260,11 @@ async fn non_consecutive_version_is_refused(site: Site) {
         let mut wrong = written.clone();
         change(&mut wrong);
         let event = NewEvent::document_written(wrong).with_actor(Actor::AGENT);
-        let error = storage.sessions.append(&effects, now.id, now.head, vec![event]).await.unwrap_err();
+        let error = storage.sessions.append(now.id, now.head, vec![event]).await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{}: {error}", site.name);
     }
     let event = NewEvent::document_written(written).with_actor(Actor::AGENT);
-    storage.sessions.append(&effects, now.id, now.head, vec![event]).await.unwrap();
+    storage.sessions.append(now.id, now.head, vec![event]).await.unwrap();
 }
 
 each_store!(non_consecutive_version_is_refused);
@@ -275,7 +275,7 @@ each_store!(non_consecutive_version_is_refused);
 async fn only_data_in_areas_survives_a_restart(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let (id, other) = (new_session(&storage, &effects).await.id, new_session(&storage, &effects).await.id);
-    let documents = Documents::new(storage.sessions.clone(), effects.clone(), id);
+    let documents = Documents::new(storage.sessions.clone(), id);
     for area in Area::ALL {
         let here = documents.area(area);
         here.put("notes/one.md", format!("in {area}"), Actor::AGENT).await.unwrap();
@@ -289,15 +289,15 @@ async fn only_data_in_areas_survives_a_restart(site: Site) {
     }
     let live = ExternalHandle::new("interpreter", "pid 7").with_process("this one");
     let held = vec![NewEvent::updated(Patch::new().with_handle("python", live))];
-    storage.sessions.append(&effects, id, Seq::ZERO, held).await.unwrap();
-    storage.sessions.clear(&effects, id).await.unwrap();
-    storage.sessions.trigger(&effects, id, Trigger::Suspend(Reason::UserPaused)).await.unwrap();
+    storage.sessions.append(id, Seq::ZERO, held).await.unwrap();
+    storage.sessions.clear(id).await.unwrap();
+    storage.sessions.trigger(id, Trigger::Suspend(Reason::UserPaused)).await.unwrap();
     drop((storage, documents));
 
     let storage = site.open().await;
-    let fork = storage.sessions.fork(&effects, id, None).await.unwrap().id;
+    let fork = storage.sessions.fork(id, None).await.unwrap().id;
     for session in [id, fork] {
-        let documents = Documents::new(storage.sessions.clone(), effects.clone(), session);
+        let documents = Documents::new(storage.sessions.clone(), session);
         let names: Vec<_> = documents.list().await.unwrap().into_iter().map(|head| head.name).collect();
         let expected = Area::ALL.map(|area| format!("{area}/notes/one.md"));
         assert_eq!(names, expected, "{}", site.name);
@@ -311,7 +311,7 @@ async fn only_data_in_areas_survives_a_restart(site: Site) {
     }
     let handles = storage.sessions.load(id).await.unwrap().attributes.handles.clone();
     assert_eq!(handles["python"].liveness("another"), Liveness::Stale);
-    let documents = Documents::new(storage.sessions.clone(), effects.clone(), other);
+    let documents = Documents::new(storage.sessions.clone(), other);
     assert_eq!(documents.list().await.unwrap(), [], "{}", site.name);
 }
 

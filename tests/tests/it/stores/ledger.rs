@@ -10,9 +10,7 @@ use agent_core::model::{
 };
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{ReadEvents, SessionQuery};
-use agent_core::{
-    Epoch, Error, ErrorKind, Result, RunId, Seq, SessionStoreExt, Storage, WorkspaceId, async_trait,
-};
+use agent_core::{Epoch, Error, ErrorKind, Result, RunId, Seq, Storage, WorkspaceId, async_trait};
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
 use agent_runtime::views::{RunStatus, SessionView, Stage, active_sessions};
 use agent_runtime::{
@@ -81,10 +79,10 @@ impl Plugin for Tools {
     }
 
     async fn call(&self, _: &str, _: RawJson, context: ToolContext) -> Result<RawJson> {
-        let (effects, id) = (Effects::default(), context.session);
+        let id = context.session;
         let seen = self.0.sessions.load(id).await?.head;
         let report = Artifact::new("artifacts/report.md").with_hash("sha256:00").with_run(context.run);
-        self.0.sessions.append(&effects, id, seen, vec![NewEvent::artifact_registered(report)]).await?;
+        self.0.sessions.append(id, seen, vec![NewEvent::artifact_registered(report)]).await?;
         RawJson::of(&"made")
     }
 }
@@ -158,7 +156,7 @@ async fn usage_totals_match_the_runs_at_any_time(site: Site) {
     // What is known later is added.
     let late =
         RunUsage::new(effects.new_run_id(), Usage::new(u64::MAX, 1)).with_cost(Some(Cost::new("EUR", 5)));
-    storage.sessions.append(&effects, id, now.head, vec![NewEvent::run_usage(late)]).await.unwrap();
+    storage.sessions.append(id, now.head, vec![NewEvent::run_usage(late)]).await.unwrap();
     let now = check_record(&storage, id).await;
     assert_eq!(now.usage.usage, Usage::new(u64::MAX, sum.output_tokens + 1), "{}", site.name);
     assert_eq!(now.usage.cost["EUR"], 5);
@@ -166,13 +164,13 @@ async fn usage_totals_match_the_runs_at_any_time(site: Site) {
         let used = RunUsage::new(effects.new_run_id(), Usage::default())
             .with_cost(Some(Cost::new(format!("C{n}"), 1)));
         let now = storage.sessions.load(id).await.unwrap();
-        storage.sessions.append(&effects, id, now.head, vec![NewEvent::run_usage(used)]).await.unwrap();
+        storage.sessions.append(id, now.head, vec![NewEvent::run_usage(used)]).await.unwrap();
     }
     let now = storage.sessions.load(id).await.unwrap();
     let ninth = RunUsage::new(effects.new_run_id(), Usage::default()).with_cost(Some(Cost::new("C9", 1)));
-    let error = storage.sessions.append(&effects, id, now.head, vec![NewEvent::run_usage(ninth)]).await;
+    let error = storage.sessions.append(id, now.head, vec![NewEvent::run_usage(ninth)]).await;
     assert_eq!(*error.unwrap_err().kind(), ErrorKind::LimitExceeded, "{}", site.name);
-    let fork = storage.sessions.fork(&effects, id, None).await.unwrap();
+    let fork = storage.sessions.fork(id, None).await.unwrap();
     assert_eq!(fork.usage, UsageTotals::default(), "{}: it was spent once", site.name);
 }
 
@@ -211,18 +209,18 @@ async fn ledger_lists_every_run_however_it_ended(site: Site) {
     storage.sessions.commit(end.with_trigger(Trigger::EndRun(RunEnd::Interrupted))).await.unwrap();
     let lost = begin(by_hand[1], None).await;
     let taken_over = begin(by_hand[2], Some(lost)).await;
-    storage.sessions.trigger(&effects, id, Trigger::LeaseExpired(taken_over)).await.unwrap();
-    storage.sessions.trigger(&effects, id, Trigger::ForceSuspend(Reason::UserPaused)).await.unwrap();
-    storage.sessions.trigger(&effects, id, Trigger::Resume).await.unwrap();
+    storage.sessions.trigger(id, Trigger::LeaseExpired(taken_over)).await.unwrap();
+    storage.sessions.trigger(id, Trigger::ForceSuspend(Reason::UserPaused)).await.unwrap();
+    storage.sessions.trigger(id, Trigger::Resume).await.unwrap();
     begin(by_hand[3], None).await;
-    storage.sessions.trigger(&effects, id, Trigger::ForceSuspend(Reason::UserPaused)).await.unwrap();
-    storage.sessions.trigger(&effects, id, Trigger::Resume).await.unwrap();
+    storage.sessions.trigger(id, Trigger::ForceSuspend(Reason::UserPaused)).await.unwrap();
+    storage.sessions.trigger(id, Trigger::Resume).await.unwrap();
     begin(by_hand[4], None).await;
     runs.extend(by_hand);
     drop((chat, runtime));
 
     let sessions = site.open().await.sessions;
-    let view = SessionView::new(sessions.clone(), id);
+    let view = SessionView::new(sessions.store().clone(), id);
     let mut found = view.runs(100, None).await.unwrap().runs;
     found.reverse();
     use RunStatus::{Awaiting, Cancelled, Completed, Failed, Lost, Running, Stopped};
@@ -252,10 +250,10 @@ async fn ledger_lists_every_run_however_it_ended(site: Site) {
         paged.reverse();
         assert_eq!(paged, found, "{} by {limit}", site.name);
     }
-    let fork = sessions.fork(&effects, id, None).await.unwrap();
-    assert_eq!(SessionView::new(sessions.clone(), fork.id).runs(9, None).await.unwrap().runs, []);
+    let fork = sessions.fork(id, None).await.unwrap();
+    assert_eq!(SessionView::new(sessions.store().clone(), fork.id).runs(9, None).await.unwrap().runs, []);
     let other = new_session(&storage, &effects).await;
-    let none = SessionView::new(sessions, other.id).run(runs[0]).await.unwrap_err();
+    let none = SessionView::new(sessions.store().clone(), other.id).run(runs[0]).await.unwrap_err();
     assert_eq!(*none.kind(), ErrorKind::NotFound, "a run belongs to its session");
 }
 
@@ -287,7 +285,7 @@ each_store!(degraded_turn_is_marked);
 
 /// One call each for a snapshot, for what is around an event, by type too, and for what a run did.
 async fn snapshot_around_and_trace_are_one_call_each(site: Site) {
-    let (storage, effects) = (site.open().await, Effects::default());
+    let storage = site.open().await;
     let runtime = priced(&storage, true);
     let original = chat(&runtime).await;
     prompt(&original, "one").await;
@@ -298,11 +296,7 @@ async fn snapshot_around_and_trace_are_one_call_each(site: Site) {
         let id = run.id().unwrap();
         // Somebody else writes meanwhile.
         let seen = fork.record().head;
-        storage
-            .sessions
-            .append(&effects, fork.id(), seen, vec![NewEvent::user_message("aside")])
-            .await
-            .unwrap();
+        storage.sessions.append(fork.id(), seen, vec![NewEvent::user_message("aside")]).await.unwrap();
         run.finish().await.unwrap();
         id
     };
@@ -381,8 +375,9 @@ async fn session_lists_its_runs_and_their_artifacts(site: Site) {
         let error = chat.register_artifact(bad).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{}", site.name);
     }
-    let fork = storage.sessions.fork(&effects, chat.id(), None).await.unwrap();
-    let inherited = SessionView::new(storage.sessions.clone(), fork.id).artifacts(None, 100, None).await;
+    let fork = storage.sessions.fork(chat.id(), None).await.unwrap();
+    let inherited =
+        SessionView::new(storage.sessions.store().clone(), fork.id).artifacts(None, 100, None).await;
     assert_eq!(inherited.unwrap().artifacts.len(), 22, "{}", site.name);
 }
 
@@ -434,7 +429,7 @@ async fn topic_is_returned_in_one_call(site: Site) {
     drop((before, storage));
 
     let storage = site.open().await;
-    let topic = SessionView::new(storage.sessions.clone(), id).topic().await.unwrap();
+    let topic = SessionView::new(storage.sessions.store().clone(), id).topic().await.unwrap();
     assert_eq!(topic.session.attributes.title.as_ref().unwrap().text, "The report");
     assert_eq!(topic.outcome.as_ref().unwrap().message.text, "a report");
     let text = |event: &Option<Event>| event.as_ref().unwrap().payload_as::<Message>().unwrap().text;

@@ -17,7 +17,7 @@ async fn named(storage: &Storage, effects: &Effects, title: &str, ticket: &str, 
         .with_reference("ticket", ticket)
         .with_label("owner", user);
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&patch);
-    storage.sessions.create(effects, new).await.unwrap().id
+    storage.sessions.create(new).await.unwrap().id
 }
 
 /// A list with its total, one session with its turns page by page, its deletion; the totals respect the filter, before
@@ -38,7 +38,7 @@ async fn lists_details_turns_and_deletion_agree(site: Site) {
     let mut head = storage.sessions.load(ids[0]).await.unwrap().head;
     for n in 0..5 {
         let messages = vec![NewEvent::user_message(format!("turn {n}"))];
-        head = storage.sessions.append(&effects, ids[0], head, messages).await.unwrap().last;
+        head = storage.sessions.append(ids[0], head, messages).await.unwrap().last;
     }
     let (mut read, mut turns) = (Some(ReadEvents::last(2).with_types([EventType::USER_MESSAGE])), Vec::new());
     while let Some(next) = read {
@@ -50,7 +50,7 @@ async fn lists_details_turns_and_deletion_agree(site: Site) {
     assert!(turns[0].contains("turn 4") && turns[4].contains("turn 0"), "{}: {turns:?}", site.name);
 
     let delete = Trigger::Delete(Reason::UserDeleted);
-    let deleted = storage.sessions.trigger(&effects, ids[0], delete).await.unwrap().session;
+    let deleted = storage.sessions.trigger(ids[0], delete).await.unwrap().session;
     assert_eq!(deleted.status.state, SessionState::Deleted);
     assert_eq!(storage.sessions.list(of("alice")).await.unwrap().total, Some(3), "{}", site.name);
     assert_eq!(storage.sessions.list(of("bob")).await.unwrap().total, Some(3), "{}", site.name);

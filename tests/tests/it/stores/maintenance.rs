@@ -12,9 +12,12 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::{DocumentWritten, EventPayload, NewEvent, ToolOutcome};
 use agent_core::model::{Actor, Workspace};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{Damaged, EventPage, HiddenSession, Purge, ReadEvents, SessionStoreWrapper};
+use agent_core::store::{
+    Damaged, EventPage, HiddenSession, Maintenance, MaintenanceWrapper, Purge, ReadEvents,
+    SessionStoreWrapper,
+};
 use agent_core::{
     Error, ErrorKind, MemoryStore, Result, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceId,
     async_trait,
@@ -24,7 +27,7 @@ use agent_storage_sqlite::SqliteStore;
 use agent_tests::{Site, each_store};
 
 /// A workspace with a bound device, and a session in it that has a bit of everything.
-async fn world(storage: &Storage, effects: &Effects) -> Arc<Session> {
+async fn world(storage: &Storage, effects: &Effects) -> Arc<SessionRecord> {
     let workspace = effects.new_workspace_id();
     let main = effects.new_session_id();
     let record = Workspace::new(workspace, "home", main, effects.now());
@@ -35,7 +38,7 @@ async fn world(storage: &Storage, effects: &Effects) -> Arc<Session> {
         .await
         .unwrap();
     storage.bindings.bind(&"laptop".parse().unwrap(), workspace, Precondition::MustNotExist).await.unwrap();
-    let mut now = storage.sessions.create(effects, NewSession::new(main, workspace)).await.unwrap();
+    let mut now = storage.sessions.create(NewSession::new(main, workspace)).await.unwrap();
     for n in 0..4 {
         let run = effects.new_run_id();
         let prompt = Commit::seal(effects, main, now.head)
@@ -50,12 +53,8 @@ async fn world(storage: &Storage, effects: &Effects) -> Arc<Session> {
             .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
         now = storage.sessions.commit(answer).await.unwrap().session;
     }
-    let fork = storage.sessions.fork(effects, main, None).await.unwrap();
-    storage
-        .sessions
-        .append(effects, fork.id, fork.head, vec![NewEvent::user_message("aside")])
-        .await
-        .unwrap();
+    let fork = storage.sessions.fork(main, None).await.unwrap();
+    storage.sessions.append(fork.id, fork.head, vec![NewEvent::user_message("aside")]).await.unwrap();
     let gone = new_session_in(storage, effects, workspace).await;
     let delete = Commit::seal(effects, gone.id, gone.head).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let gone = storage.sessions.commit(delete).await.unwrap().session;
@@ -63,9 +62,9 @@ async fn world(storage: &Storage, effects: &Effects) -> Arc<Session> {
     now
 }
 
-async fn new_session_in(storage: &Storage, effects: &Effects, workspace: WorkspaceId) -> Arc<Session> {
+async fn new_session_in(storage: &Storage, effects: &Effects, workspace: WorkspaceId) -> Arc<SessionRecord> {
     let new = NewSession::new(effects.new_session_id(), workspace);
-    storage.sessions.create(effects, new).await.unwrap()
+    storage.sessions.create(new).await.unwrap()
 }
 
 async fn verify(storage: &Storage) -> Verification {
@@ -73,7 +72,7 @@ async fn verify(storage: &Storage) -> Verification {
 }
 
 /// What was said, by whom, in the part that is shown.
-async fn texts_of(storage: &Storage, session: &Session) -> Vec<String> {
+async fn texts_of(storage: &Storage, session: &SessionRecord) -> Vec<String> {
     let events = log(storage, session.id).await;
     let shown = events.iter().filter(|event| event.seq > session.visible_from);
     shown
@@ -96,23 +95,23 @@ async fn salvage_keeps_visible_and_drops_cleared_data(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let session = world(&storage, &effects).await;
     let secret = vec![NewEvent::user_message("secret")];
-    let now = storage.sessions.append(&effects, session.id, session.head, secret).await.unwrap().session;
-    let now = storage.sessions.clear(&effects, now.id).await.unwrap().session;
+    let now = storage.sessions.append(session.id, session.head, secret).await.unwrap().session;
+    let now = storage.sessions.clear(now.id).await.unwrap().session;
     let after = vec![
         NewEvent::agent_message("after"),
         NewEvent::tool_use(call("open"), "ls", json("{}")),
         NewEvent::new("x.app.note".parse().unwrap(), json("[1.10]")).with_extra("y", json("2")),
         NewEvent::user_message("waits"),
     ];
-    let now = storage.sessions.append(&effects, now.id, now.head, after).await.unwrap().session;
+    let now = storage.sessions.append(now.id, now.head, after).await.unwrap().session;
     let text = DocumentWritten::after(None, "notes", Some("old".to_owned()));
     let first = vec![NewEvent::of(&EventPayload::SessionDocumentWritten(text))];
-    let now = storage.sessions.append(&effects, now.id, now.head, first).await.unwrap().session;
+    let now = storage.sessions.append(now.id, now.head, first).await.unwrap().session;
     let text = DocumentWritten::after(now.document("notes"), "notes", Some("new".to_owned()));
     let second = vec![NewEvent::of(&EventPayload::SessionDocumentWritten(text))];
-    let now = storage.sessions.append(&effects, now.id, now.head, second).await.unwrap().session;
+    let now = storage.sessions.append(now.id, now.head, second).await.unwrap().session;
 
-    let saved = salvage(&storage, &effects, now.id, None).await.unwrap();
+    let saved = salvage(&storage, now.id, None).await.unwrap();
     assert_eq!((saved.read, saved.lost.len()), (now.head.get(), 0), "{}", site.name);
     let new = saved.session;
     assert_eq!(new.workspace, now.workspace);
@@ -145,10 +144,10 @@ async fn salvage_saves_long_but_no_deleted_sessions() {
     let mut now = new_session(&storage, &effects).await;
     for n in 0..30 {
         let events = (0..100).map(|m| NewEvent::user_message(format!("{n} {m}"))).collect();
-        now = storage.sessions.append(&effects, now.id, now.head, events).await.unwrap().session;
+        now = storage.sessions.append(now.id, now.head, events).await.unwrap().session;
     }
-    let fork = storage.sessions.fork(&effects, now.id, None).await.unwrap();
-    let saved = salvage(&storage, &effects, fork.id, None).await.unwrap();
+    let fork = storage.sessions.fork(now.id, None).await.unwrap();
+    let saved = salvage(&storage, fork.id, None).await.unwrap();
     let texts = texts_of(&storage, &saved.session).await;
     let expected: Vec<_> = (0..30).flat_map(|n| (0..100).map(move |m| format!("user: {n} {m}"))).collect();
     assert_eq!(texts, expected);
@@ -156,18 +155,21 @@ async fn salvage_saves_long_but_no_deleted_sessions() {
 
     let delete = Commit::seal(&effects, now.id, now.head).with_trigger(Trigger::Delete(Reason::UserDeleted));
     storage.sessions.commit(delete).await.unwrap();
-    let refused = salvage(&storage, &effects, now.id, None).await.unwrap_err();
+    let refused = salvage(&storage, now.id, None).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Deleted);
-    let refused = salvage(&storage, &effects, effects.new_session_id(), None).await.unwrap_err();
+    let refused = salvage(&storage, effects.new_session_id(), None).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::NotFound);
 }
 
 /// The tenant's hidden session and its audit lie in the workspace `default`; that nobody has made it is no mistake.
 async fn tenant_sessions_are_not_reported_as_dangling(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
-    HiddenSession::Tenant.open(&storage.sessions, &effects).await.unwrap();
-    let storage = audited(&storage, &effects, Actor::USER);
-    WorkspaceManager::new(storage.clone(), effects).create(NewWorkspace::new("Notes")).await.unwrap();
+    HiddenSession::Tenant.open(&storage.sessions).await.unwrap();
+    let storage = audited(&storage, Actor::USER);
+    WorkspaceManager::new(storage.clone().with_effects(effects))
+        .create(NewWorkspace::new("Notes"))
+        .await
+        .unwrap();
     let seen = verify(&storage).await;
     assert_eq!((seen.sessions, seen.findings), (2, Vec::new()), "{}", site.name);
 }
@@ -178,13 +180,13 @@ each_store!(tenant_sessions_are_not_reported_as_dangling);
 async fn sessions_of_the_default_workspace_are_not_dangling(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let new = |workspace| NewSession::new(effects.new_session_id(), workspace);
-    storage.sessions.create(&effects, new(WorkspaceId::DEFAULT)).await.unwrap();
+    storage.sessions.create(new(WorkspaceId::DEFAULT)).await.unwrap();
     assert_eq!(verify(&storage).await.findings, [], "{}", site.name);
     // Another workspace has been there, or its id is wrong.
-    storage.sessions.create(&effects, new(effects.new_workspace_id())).await.unwrap();
+    storage.sessions.create(new(effects.new_workspace_id())).await.unwrap();
     assert_eq!(verify(&storage).await.findings.len(), 1, "{}", site.name);
     // A default workspace that was deleted has no sessions.
-    WorkspaceManager::new(storage.clone(), effects).default_workspace().await.unwrap();
+    WorkspaceManager::new(storage.clone().with_effects(effects)).default_workspace().await.unwrap();
     storage.workspaces.delete(WorkspaceId::DEFAULT).await.unwrap();
     assert_eq!(verify(&storage).await.findings.len(), 2, "{}", site.name);
 }
@@ -216,7 +218,7 @@ impl SessionStoreWrapper for BadSector {
         &self.store
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         if !self.has_record {
             self.check(id)?;
         }
@@ -238,10 +240,10 @@ async fn unreadable_sector_stops_no_copy() {
         let mut ids = Vec::new();
         for _ in 0..3 {
             let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-            ids.push(SessionStoreExt::create(&store, &effects, new).await.unwrap().id);
+            ids.push(store.sessions(&effects).create(new).await.unwrap().id);
         }
         let mut here: Storage = store.clone().into();
-        here.sessions = Arc::new(BadSector { store, bad: ids[1], has_record });
+        here = here.with_session_store(Arc::new(BadSector { store, bad: ids[1], has_record }));
         let there: Storage = MemoryStore::new().into();
         let report = StoreCopy::new(here.clone(), there.clone()).run().await.unwrap();
         assert_eq!((report.copied.sessions, report.damaged.len()), (2, 1), "{report:?}");
@@ -262,6 +264,17 @@ impl SessionStoreWrapper for WithForeign {
         &self.0
     }
 
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+#[async_trait]
+impl MaintenanceWrapper for WithForeign {
+    fn inner(&self) -> &dyn Maintenance {
+        self.0.maintenance()
+    }
+
     async fn check(&self) -> Result<Vec<Damaged>> {
         Ok(vec![Damaged::foreign("object agents/.DS_Store", "is ignored")])
     }
@@ -272,20 +285,20 @@ impl SessionStoreWrapper for WithForeign {
 async fn foreign_objects_are_named_and_no_finding() {
     let store = MemoryStore::new();
     let mut storage: Storage = store.clone().into();
-    storage.sessions = Arc::new(WithForeign(store));
+    storage = storage.with_session_store(Arc::new(WithForeign(store)));
     let found = verify::verify(&storage, |_| {}).await.unwrap();
     assert!(found.is_sound(), "{found:?}");
     assert_eq!(found.foreign[0].object, "object agents/.DS_Store");
 }
 
 /// Stores a fork of a session as it is elsewhere, where that has more events than here.
-async fn restore_a_fork(storage: &Storage, effects: &Effects, parent: &Session) -> SessionId {
+async fn restore_a_fork(storage: &Storage, effects: &Effects, parent: &SessionRecord) -> SessionId {
     let elsewhere = MemoryStore::new();
     let new = NewSession::new(parent.id, parent.workspace);
-    let there = SessionStoreExt::create(&elsewhere, effects, new).await.unwrap();
+    let there = elsewhere.sessions(effects).create(new).await.unwrap();
     let texts_of = (0..100).map(|n| NewEvent::user_message(format!("{n}"))).collect();
-    elsewhere.append(effects, there.id, there.head, texts_of).await.unwrap();
-    let fork = elsewhere.fork(effects, there.id, None).await.unwrap();
+    elsewhere.sessions(effects).append(there.id, there.head, texts_of).await.unwrap();
+    let fork = elsewhere.sessions(effects).fork(there.id, None).await.unwrap();
     let events = elsewhere.read(fork.id, ReadEvents::first(10)).await.unwrap().events;
     storage.sessions.commit(Commit::restore(fork.id, events).unwrap()).await.unwrap();
     fork.id

@@ -5,12 +5,10 @@ use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::{Event, NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{Patch, Timer, Workspace};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents, SessionQuery};
-use agent_core::{
-    DeviceId, Epoch, Error, MemoryStore, Result, Seq, SessionId, SessionStoreExt, Storage, WorkspaceId,
-};
+use agent_core::{DeviceId, Epoch, Error, MemoryStore, Result, Seq, SessionId, Storage, WorkspaceId};
 
 /// Refusals, each with what its text must name.
 type Refusals = Vec<(String, &'static str, Error)>;
@@ -42,7 +40,7 @@ async fn commits(storage: &Storage, effects: &Effects, refusals: &mut Refusals) 
     let idle = create(new()).await?;
     let (run, before) = (effects.new_run_id(), create(new()).await?);
     let begin = || Trigger::BeginRun(LeaseRequest::new("holder", run));
-    let seal = |session: &Session| Commit::seal(effects, session.id, session.head);
+    let seal = |session: &SessionRecord| Commit::seal(effects, session.id, session.head);
     let event = || NewEvent::user_message("x");
     let running = seal(&before).with_event(event()).with_event(call("open")).with_trigger(begin());
     let running = storage.sessions.commit(running).await?.session;
@@ -117,7 +115,7 @@ async fn commits(storage: &Storage, effects: &Effects, refusals: &mut Refusals) 
     );
     let early = Purge::new(deleted.id, Seq::new(1));
     note(refusals, &deleted.id, "a purge at another head", storage.sessions.purge(early).await);
-    note(refusals, &idle.id, "a report", storage.sessions.report_child(effects, idle.id, None).await);
+    note(refusals, &idle.id, "a report", storage.sessions.report_child(idle.id, None).await);
     note(refusals, &absent, "a restore of nothing", Commit::restore(absent, Vec::new()));
     Ok(())
 }
@@ -208,7 +206,7 @@ fn bad_json_is_refused_with_its_position() {
     let whole = [
         RawJson::parse(text).map(drop),
         Event::from_json(text).map(drop),
-        Session::from_json(text).map(drop),
+        SessionRecord::from_json(text).map(drop),
         Workspace::from_json(text).map(drop),
     ];
     for result in whole {
@@ -221,6 +219,6 @@ fn bad_json_is_refused_with_its_position() {
     let shape = RawJson::parse("{\"a\":1}").unwrap().to::<Vec<u8>>().unwrap_err().to_string();
     assert!(shape.contains("at byte 0 of line 1") || shape.contains("at byte 1 of line 1"), "{shape}");
     let id: SessionId = Effects::default().new_session_id();
-    let lacking = Session::from_json(&format!("{{\"id\":\"{id}\"}}")).unwrap_err().to_string();
+    let lacking = SessionRecord::from_json(&format!("{{\"id\":\"{id}\"}}")).unwrap_err().to_string();
     assert!(lacking.contains("workspace is missing"), "{lacking}");
 }

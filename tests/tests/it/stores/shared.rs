@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use agent_core::clock::Effects;
 use agent_core::event::Event;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::{Seq, SessionId, SessionStoreExt, Storage, WorkspaceId};
 use agent_runtime::{AgentBuilder, AgentRuntime, Config, LlmProvider, Plugin};
 use futures::TryStreamExt;
 
 /// A session of the default workspace.
-pub(crate) async fn new_session(storage: &Storage, effects: &Effects) -> Arc<Session> {
+pub(crate) async fn new_session(storage: &Storage, effects: &Effects) -> Arc<SessionRecord> {
     let new = agent_core::session::NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    storage.sessions.create(effects, new).await.unwrap()
+    storage.sessions.create(new).await.unwrap()
 }
 
 /// An agent that asks `provider`.
@@ -40,9 +40,9 @@ pub(crate) async fn log(storage: &Storage, id: SessionId) -> Vec<Event> {
 }
 
 /// Checks that the record is what the log of a session that was not forked folds into.
-pub(crate) async fn check_record(storage: &Storage, id: SessionId) -> Arc<Session> {
+pub(crate) async fn check_record(storage: &Storage, id: SessionId) -> Arc<SessionRecord> {
     let (now, events) = (storage.sessions.load(id).await.unwrap(), log(storage, id).await);
-    let mut folded = Session::begin(id, &events[0]).unwrap();
+    let mut folded = SessionRecord::begin(id, &events[0]).unwrap();
     for event in &events[1..] {
         folded.apply(event).unwrap();
     }

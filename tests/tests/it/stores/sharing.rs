@@ -1,6 +1,5 @@
 //! Resources that sessions mount or share, on each kind of store: mounts, handles, learnings.
 
-use agent_core::SessionStoreExt;
 use agent_tests::{Site, each_store};
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +9,7 @@ use agent_core::commit::Trigger;
 use agent_core::event::{Learning, LearningKind};
 use agent_core::json::RawJson;
 use agent_core::model::{Access, Actor, ExternalHandle, Liveness, MOUNTS_MAX, MountOrigin, Patch, Title};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{HiddenSession, SessionQuery};
 use agent_core::{ErrorKind, Result, Seq, SessionId, Storage, WorkspaceId, async_trait};
@@ -29,19 +28,19 @@ async fn session_of(
     effects: &Effects,
     labels: &[(&str, &str)],
     patch: Patch,
-) -> Arc<Session> {
+) -> Arc<SessionRecord> {
     let patch = labels.iter().fold(patch, |patch, (key, value)| patch.with_label(*key, *value));
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&patch);
-    storage.sessions.create(effects, new).await.unwrap()
+    storage.sessions.create(new).await.unwrap()
 }
 
 async fn scope(storage: &Storage, effects: &Effects, scope: &HiddenSession, patch: Patch) {
-    update_scope(&storage.sessions, effects, scope, patch).await.unwrap();
+    update_scope(&storage.clone().with_effects(effects.clone()).sessions, scope, patch).await.unwrap();
 }
 
-async fn change(storage: &Storage, effects: &Effects, id: SessionId, patch: Patch) -> Arc<Session> {
+async fn change(storage: &Storage, id: SessionId, patch: Patch) -> Arc<SessionRecord> {
     let now = storage.sessions.load(id).await.unwrap();
-    storage.sessions.update(effects, id, now.head, patch).await.unwrap().session
+    storage.sessions.update(id, now.head, patch).await.unwrap().session
 }
 
 /// What is mounted in a session: name, access, origin.
@@ -72,13 +71,13 @@ async fn mounts_are_added_and_removed_with_their_origin(site: Site) {
     let session = session_of(&storage, &effects, &[], Patch::new().mount("kb:one", Read)).await;
     assert_eq!(mounted(&storage, session.id).await, expect(&[("kb:one", Read, MountOrigin::Session)]));
     let patch = Patch::new().mount("artifact:sha256:00", Write).mount("kb:one", Write);
-    let now = change(&storage, &effects, session.id, patch).await;
-    let stale = storage.sessions.update(&effects, session.id, session.head, Patch::new().unmount("kb:one"));
+    let now = change(&storage, session.id, patch).await;
+    let stale = storage.sessions.update(session.id, session.head, Patch::new().unmount("kb:one"));
     assert!(matches!(stale.await.unwrap_err().kind(), ErrorKind::Conflict { .. }), "{}", site.name);
     let both = [("artifact:sha256:00", Write, MountOrigin::Session), ("kb:one", Write, MountOrigin::Session)];
     assert_eq!(mounted(&storage, session.id).await, expect(&both), "{}", site.name);
     let resources = now.attributes.resources.clone();
-    let now = change(&storage, &effects, session.id, Patch::new().unmount("kb:one").unmount("unknown")).await;
+    let now = change(&storage, session.id, Patch::new().unmount("kb:one").unmount("unknown")).await;
     assert_eq!(now.attributes.resources, resources);
     drop(storage);
     let storage = site.open().await;
@@ -91,7 +90,7 @@ async fn mounts_are_added_and_removed_with_their_origin(site: Site) {
         (Patch::new().mount("x".repeat(257), Read), ErrorKind::InvalidInput),
     ] {
         let now = storage.sessions.load(session.id).await.unwrap();
-        let error = storage.sessions.update(&effects, session.id, now.head, patch).await.unwrap_err();
+        let error = storage.sessions.update(session.id, now.head, patch).await.unwrap_err();
         assert_eq!(*error.kind(), kind, "{}", site.name);
     }
     check_record(&storage, session.id).await;
@@ -129,7 +128,7 @@ async fn mounts_are_inherited_pinned_and_removed(site: Site) {
 
     let own =
         Patch::new().remove_mount("notes").remove_mount("moon").mount("plans", Write).mount("own", Read);
-    change(&storage, &effects, session.id, own).await;
+    change(&storage, session.id, own).await;
     let with_own = [
         ("archive", Read, Objective),
         ("handbook", Write, Project),
@@ -138,13 +137,8 @@ async fn mounts_are_inherited_pinned_and_removed(site: Site) {
     ];
     assert_eq!(mounted(&storage, session.id).await, expect(&with_own), "{}", site.name);
     // What was removed can be had again, from above or pinned; what is pinned no longer falls back.
-    change(
-        &storage,
-        &effects,
-        session.id,
-        Patch::new().restore_mount("notes").unmount("plans").mount("moon", Read),
-    )
-    .await;
+    change(&storage, session.id, Patch::new().restore_mount("notes").unmount("plans").mount("moon", Read))
+        .await;
     let back = [
         ("archive", Read, Objective),
         ("handbook", Write, Project),
@@ -171,7 +165,7 @@ async fn inheritance_is_live_or_frozen_by_choice(site: Site) {
     let frozen = session_of(&storage, &effects, &LABELS, Patch::new()).await;
     scope(&storage, &effects, &of_project(), Patch::new().mount("plans", Read).mount("old", Read)).await;
     let chat = runtime.conversation_by_id(frozen.id).await.unwrap();
-    freeze_mounts(&storage.sessions, &effects, frozen.id).await.unwrap();
+    freeze_mounts(&storage.sessions, frozen.id).await.unwrap();
     scope(
         &storage,
         &effects,
@@ -192,7 +186,7 @@ async fn inheritance_is_live_or_frozen_by_choice(site: Site) {
     let with_own = [("own", Write, MountOrigin::Session), ("plans", Read, Project)];
     assert_eq!(mounted(&storage, frozen.id).await, expect(&with_own), "{}", site.name);
     assert_eq!(mounted(&storage, fork.id()).await, expect(&as_it_was), "{}", site.name);
-    change(&storage, &effects, frozen.id, Patch::new().freeze_mounts(None)).await;
+    change(&storage, frozen.id, Patch::new().freeze_mounts(None)).await;
     let let_go = [
         ("handbook", Read, Tenant),
         ("new", Read, Project),
@@ -202,11 +196,7 @@ async fn inheritance_is_live_or_frozen_by_choice(site: Site) {
     assert_eq!(mounted(&storage, frozen.id).await, expect(&let_go), "{}", site.name);
     check_record(&storage, frozen.id).await;
     // A scope that was deleted mounts nothing, and what cannot be read is no empty scope.
-    storage
-        .sessions
-        .trigger(&effects, of_project().id(), Trigger::Delete(Reason::UserDeleted))
-        .await
-        .unwrap();
+    storage.sessions.trigger(of_project().id(), Trigger::Delete(Reason::UserDeleted)).await.unwrap();
     assert_eq!(mounted(&storage, live.id).await, expect(&[("handbook", Read, Tenant)]), "{}", site.name);
 }
 
@@ -267,7 +257,7 @@ async fn tools_are_denied_unmounted_resources(site: Site) {
     ];
     assert_eq!(allowed, expected, "{}", site.name);
     let (run, call) = (effects.new_run_id(), "call".parse().unwrap());
-    let mut unknown = ToolContext::new(&chat.record(), run, call, storage, effects.clone());
+    let mut unknown = ToolContext::new(&chat.record(), run, call, storage);
     assert!(unknown.is_mounted("own", Read).await);
     unknown.session = effects.new_session_id();
     assert!(!unknown.is_mounted("own", Read).await, "no session, no mounts");
@@ -284,18 +274,12 @@ async fn handles_are_opaque_and_kept(site: Site) {
         ExternalHandle::new("volume", "vol://a b/../%00?x=\"y\"").with_note("remove with the session");
     let container = ExternalHandle::new("container", "c0ffee");
     let patch = Patch::new().with_handle("data", volume.clone()).with_handle("box", container);
-    change(&storage, &effects, session.id, patch).await;
-    change(
-        &storage,
-        &effects,
-        session.id,
-        Patch::new().without_handle("box").with_title(Title::generated("x")),
-    )
-    .await;
+    change(&storage, session.id, patch).await;
+    change(&storage, session.id, Patch::new().without_handle("box").with_title(Title::generated("x"))).await;
     let refused = async |name: &str, handle: ExternalHandle, kind: ErrorKind| {
         let now = storage.sessions.load(session.id).await.unwrap();
         let patch = Patch::new().with_handle(name, handle);
-        let error = storage.sessions.update(&effects, session.id, now.head, patch).await.unwrap_err();
+        let error = storage.sessions.update(session.id, now.head, patch).await.unwrap_err();
         assert_eq!(*error.kind(), kind, "{}", site.name);
     };
     refused("", volume.clone(), ErrorKind::InvalidInput).await;
@@ -303,7 +287,7 @@ async fn handles_are_opaque_and_kept(site: Site) {
     refused("x", ExternalHandle::new("x", "x".repeat(1025)), ErrorKind::InvalidInput).await;
     refused("x", volume.clone().with_note("x".repeat(513)), ErrorKind::LimitExceeded).await;
     for trigger in [Trigger::Suspend(Reason::ResourcesReleased), Trigger::Resume, Trigger::Archive] {
-        storage.sessions.trigger(&effects, session.id, trigger).await.unwrap();
+        storage.sessions.trigger(session.id, trigger).await.unwrap();
     }
     let reopened = site.open().await;
     let now = check_record(&reopened, session.id).await;
@@ -354,7 +338,7 @@ async fn live_handles_are_stale_after_a_restart(site: Site) {
 each_store!(live_handles_are_stale_after_a_restart);
 
 fn learnings(storage: &Storage, effects: &Effects, agent: &str) -> Learnings {
-    Learnings::new(storage, effects, WorkspaceId::DEFAULT, agent)
+    Learnings::new(&storage.clone().with_effects(effects.clone()), WorkspaceId::DEFAULT, agent)
 }
 
 async fn texts(learnings: &Learnings) -> Vec<String> {
@@ -377,7 +361,7 @@ async fn learnings_are_shared_per_agent_and_kept_once(site: Site) {
     let runtime = agent(&storage, EchoProvider::new(), Config::default());
     let chat = runtime.open(&"laptop".parse().unwrap()).await.unwrap();
     let workspace = chat.record().workspace;
-    let coder = Learnings::new(&storage, &effects, workspace, "coder");
+    let coder = Learnings::new(&storage, workspace, "coder");
     assert!(texts(&coder).await.is_empty() && coder.memory().await.unwrap().is_none());
     let lesson = Learning::new(LearningKind::Lesson, "Run the tests first.")
         .with_session(chat.id(), Some(Seq::new(1)));
@@ -401,7 +385,7 @@ async fn learnings_are_shared_per_agent_and_kept_once(site: Site) {
     let mut tasks = Vec::new();
     for task in 0..8 {
         let (handle, id) = (site.open().await, other_session.id);
-        let learnings = Learnings::new(&handle, &effects, workspace, "coder");
+        let learnings = Learnings::new(&handle, workspace, "coder");
         tasks.push(tokio::spawn(async move {
             let mut new = 0;
             for n in 0..8 {
@@ -427,13 +411,13 @@ async fn learnings_are_shared_per_agent_and_kept_once(site: Site) {
         let error = coder.add(Learning::new(LearningKind::Lesson, bad), Actor::AGENT).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::LimitExceeded);
     }
-    let of = |agent: &str| Learnings::new(&storage, &effects, workspace, agent);
+    let of = |agent: &str| Learnings::new(&storage, workspace, agent);
     assert!(texts(&of("tester")).await.is_empty(), "{}", site.name);
     assert!(of("").add(lesson.clone(), Actor::AGENT).await.is_err());
 
     drop((chat, coder, runtime, storage));
     let storage = site.open().await;
-    let coder = Learnings::new(&storage, &effects, workspace, "coder");
+    let coder = Learnings::new(&storage, workspace, "coder");
     assert_eq!(texts(&coder).await, found, "{}", site.name);
     let known = coder.list(100, None).await.unwrap().learnings.pop().unwrap();
     assert_eq!((known.learning, known.by), (lesson, Actor::AGENT));
@@ -524,20 +508,20 @@ async fn no_two_names_share_a_hidden_session(site: Site) {
         "ba80b867-7af0-84a0-bc4b-bd21be2f61d3",
         "the id is part of the format"
     );
-    let (storage, effects) = (site.open().await, Effects::default());
+    let storage = site.open().await;
     for hidden in &hidden {
-        let opened = hidden.open(&storage.sessions, &effects).await.unwrap();
+        let opened = hidden.open(&storage.sessions).await.unwrap();
         assert_eq!((opened.id, opened.status.state), (hidden.id(), SessionState::Archived), "{}", site.name);
-        assert_eq!(hidden.open(&storage.sessions, &effects).await.unwrap().head, opened.head);
+        assert_eq!(hidden.open(&storage.sessions).await.unwrap().head, opened.head);
     }
     for bad in ["", "a\nb", &"x".repeat(201)] {
-        let error = HiddenSession::agent(workspace, bad).open(&storage.sessions, &effects).await.unwrap_err();
+        let error = HiddenSession::agent(workspace, bad).open(&storage.sessions).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{}", site.name);
     }
     // A session that took the id first is not taken for the hidden session.
     let squatted = HiddenSession::agent(workspace, "squatted");
-    storage.sessions.create(&effects, NewSession::new(squatted.id(), workspace)).await.unwrap();
-    let error = squatted.open(&storage.sessions, &effects).await.unwrap_err();
+    storage.sessions.create(NewSession::new(squatted.id(), workspace)).await.unwrap();
+    let error = squatted.open(&storage.sessions).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{}: {error}", site.name);
 }
 

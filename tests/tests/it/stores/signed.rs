@@ -12,8 +12,8 @@ use agent_core::event::{
     Native, NewEvent, Part, ToolOutcome, ToolResult, ToolUse,
 };
 use agent_core::json::{RawFields, RawJson};
-use agent_core::session::{Fork, Session};
-use agent_core::{Seq, SessionId, SessionStoreExt, Storage};
+use agent_core::session::{Fork, SessionRecord};
+use agent_core::{Seq, SessionId, Storage};
 use agent_tests::recorded::{self, Item};
 use agent_tests::{Site, each_store};
 
@@ -70,7 +70,7 @@ fn events_of(at: usize, item: &Item) -> Vec<NewEvent> {
 }
 
 /// Stores the items in a new session, some of them in each commit, each commit with the end of an answer.
-async fn stored(storage: &Storage, effects: &Effects, items: &[Item]) -> std::sync::Arc<Session> {
+async fn stored(storage: &Storage, effects: &Effects, items: &[Item]) -> std::sync::Arc<SessionRecord> {
     let mut session = new_session(storage, effects).await;
     let mut ready = Vec::new();
     for (at, item) in items.iter().enumerate() {
@@ -81,8 +81,7 @@ async fn stored(storage: &Storage, effects: &Effects, items: &[Item]) -> std::sy
             let response = AgentResponse::new(session.head).with_origin(origin).with_given("0".repeat(64));
             ready.push(NewEvent::of(&EventPayload::AgentResponse(response)));
             let events = std::mem::take(&mut ready);
-            session =
-                storage.sessions.append(effects, session.id, session.head, events).await.unwrap().session;
+            session = storage.sessions.append(session.id, session.head, events).await.unwrap().session;
         }
     }
     session
@@ -159,7 +158,7 @@ async fn signed_items_survive_every_move(site: Site) {
         check("restart", &storage, session.id, &items, &events).await;
         assert_eq!(*check_record(&storage, session.id).await, *session);
 
-        let fork = storage.sessions.fork(&effects, session.id, Fork::new()).await.unwrap();
+        let fork = storage.sessions.fork(session.id, Fork::new()).await.unwrap();
         check("fork", &storage, fork.id, &items, &events).await;
 
         let documents = [session.id, fork.id].map(|id| (id, storage.clone()));
@@ -185,7 +184,7 @@ async fn signed_items_survive_every_move(site: Site) {
         // The copy goes on.
         let there = other.open().await;
         let more = vec![NewEvent::user_message("on")];
-        let on = there.sessions.append(&effects, fork.id, fork.head, more).await.unwrap();
+        let on = there.sessions.append(fork.id, fork.head, more).await.unwrap();
         assert_eq!(on.last, Seq::new(fork.head.get() + 1));
     };
     tokio::time::timeout(Duration::from_secs(240), moves).await.expect("the moves end in time");

@@ -8,9 +8,9 @@ use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::model::Actor;
-use agent_core::session::Session;
+use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
-use agent_core::{ErrorKind, SessionStoreExt, Storage};
+use agent_core::{ErrorKind, Storage};
 use agent_runtime::documents::{DocumentWrite, Documents};
 use agent_runtime::state_payload::{RuntimeState, StatePayload, StateText};
 use agent_tests::{Site, each_store};
@@ -18,12 +18,12 @@ use agent_transcript::{Speaker, TranscriptMessage};
 use proptest::prelude::*;
 
 /// A session with something in every part, named after `who`.
-async fn full(storage: &Storage, effects: &Effects, who: &str) -> Arc<Session> {
+async fn full(storage: &Storage, effects: &Effects, who: &str) -> Arc<SessionRecord> {
     let session = new_session(storage, effects).await;
     let events =
         [NewEvent::user_message(format!("I am {who}")), NewEvent::agent_message(format!("Hello, {who}"))];
-    storage.sessions.append(effects, session.id, session.head, events.into()).await.unwrap();
-    let documents = Documents::new(storage.sessions.clone(), effects.clone(), session.id);
+    storage.sessions.append(session.id, session.head, events.into()).await.unwrap();
+    let documents = Documents::new(storage.sessions.clone(), session.id);
     let writes = [
         DocumentWrite::new("persona", format!("kind to {who}"), Actor::AGENT).with_limit(2000),
         DocumentWrite::new("plan", format!("first of {who}"), Actor::AGENT),
@@ -56,12 +56,12 @@ async fn state_is_imported_into_another_session(site: Site) {
     );
     let parsed = StatePayload::parse(&text).unwrap();
     assert_eq!(parsed, state);
-    parsed.import(&*storage.sessions, &effects, bob.id, Actor::USER).await.unwrap();
+    parsed.import(&storage.sessions, bob.id, Actor::USER).await.unwrap();
     drop(storage);
 
     let storage = site.open().await;
     assert_eq!(StatePayload::export(&*storage.sessions, bob.id).await.unwrap().to_json(), text);
-    let documents = Documents::new(storage.sessions.clone(), effects.clone(), bob.id);
+    let documents = Documents::new(storage.sessions.clone(), bob.id);
     assert_eq!(documents.get("only Bob").await.unwrap(), None, "{}", site.name);
     assert_eq!(documents.versions("plan", 10).await.unwrap().len(), 1, "{}: no version of Bob's", site.name);
     check_record(&storage, bob.id).await;
@@ -93,7 +93,7 @@ async fn missing_or_empty_part_becomes_its_default(site: Site) {
             }
             let text = format!("{{\"format\":1,\"kind\":\"state\",{}}}", given.join(","));
             let state = StatePayload::parse(&text).unwrap();
-            state.import(&*storage.sessions, &effects, session.id, Actor::USER).await.unwrap();
+            state.import(&storage.sessions, session.id, Actor::USER).await.unwrap();
             let now = StatePayload::export(&*storage.sessions, session.id).await.unwrap();
             assert_eq!(now, state, "{}, {name} {form}", site.name);
             let empty = [
@@ -118,7 +118,7 @@ async fn refused_import_changes_nothing(site: Site) {
     let mut too_large = StatePayload::new();
     too_large.core_memory.insert("persona".into(), StateText::new("long").with_limit(3));
     for (state, expected) in [(too_long, ErrorKind::LimitExceeded), (too_large, ErrorKind::LimitExceeded)] {
-        let refused = state.import(&*storage.sessions, &effects, session.id, Actor::USER).await.unwrap_err();
+        let refused = state.import(&storage.sessions, session.id, Actor::USER).await.unwrap_err();
         assert_eq!(*refused.kind(), expected, "{}: {refused}", site.name);
     }
     let begin = Trigger::BeginRun(LeaseRequest::new("holder", effects.new_run_id()));
@@ -126,8 +126,7 @@ async fn refused_import_changes_nothing(site: Site) {
         .with_event(NewEvent::user_message("go"))
         .with_trigger(begin);
     let running = storage.sessions.commit(append).await.unwrap().session;
-    let refused =
-        StatePayload::new().import(&*storage.sessions, &effects, session.id, Actor::USER).await.unwrap_err();
+    let refused = StatePayload::new().import(&storage.sessions, session.id, Actor::USER).await.unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::InvalidTransition { .. }), "{}: {refused}", site.name);
     assert_eq!(storage.sessions.load(session.id).await.unwrap(), running, "{}", site.name);
 }

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use agent_core::commit::{Commit, Committed, Step};
 use agent_core::event::{EventType, NewEvent};
-use agent_core::session::{Session, SessionSummary};
+use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::store::{
-    Capabilities, Damaged, EventPage, LeaseStatus, Page, Purge, Purged, ReadEvents, SessionQuery,
+    BlobStore, Capabilities, Damaged, EventPage, LeaseStatus, LeaseStore, Maintenance, Page, Purge, Purged,
+    ReadEvents, SessionQuery,
 };
 use agent_core::{
     Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStore, Storage, WriteOutcome, async_trait,
@@ -26,7 +27,7 @@ pub(crate) struct Dying {
 impl Dying {
     pub(crate) fn new(storage: &Storage) -> Arc<Self> {
         Arc::new(Self {
-            under: storage.sessions.clone(),
+            under: storage.sessions.store().clone(),
             left: AtomicUsize::new(usize::MAX),
             applied: false.into(),
             dead: false.into(),
@@ -92,7 +93,7 @@ impl SessionStore for Dying {
         unless_dead!(self, self.under.commit(commit))
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         unless_dead!(self, self.under.load(id))
     }
 
@@ -108,44 +109,6 @@ impl SessionStore for Dying {
         unless_dead!(self, self.under.purge(purge))
     }
 
-    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        if self.is_dead() { Ok(()) } else { self.under.heartbeat(id, epoch).await }
-    }
-
-    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
-        unless_dead!(self, self.under.lease_status(id, epoch))
-    }
-
-    async fn check(&self) -> Result<Vec<Damaged>> {
-        unless_dead!(self, self.under.check())
-    }
-
-    async fn rebuild(&self) -> Result<agent_core::store::Rebuilt> {
-        unless_dead!(self, self.under.rebuild())
-    }
-
-    async fn put_blob(&self, put: agent_core::store::PutBlob) -> Result<()> {
-        unless_dead!(self, self.under.put_blob(put))
-    }
-
-    async fn read_blob(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
-        unless_dead!(self, self.under.read_blob(read))
-    }
-
-    async fn list_blobs(
-        &self,
-        query: agent_core::store::BlobQuery,
-    ) -> Result<Page<agent_core::store::BlobInfo>> {
-        unless_dead!(self, self.under.list_blobs(query))
-    }
-
-    async fn sweep_blobs(
-        &self,
-        sweep: agent_core::store::SweepBlobs,
-    ) -> Result<agent_core::store::SweptBlobs> {
-        unless_dead!(self, self.under.sweep_blobs(sweep))
-    }
-
     fn capabilities(&self) -> Capabilities {
         self.under.capabilities()
     }
@@ -153,5 +116,58 @@ impl SessionStore for Dying {
     /// Not counted: a run looks for changes as often as it likes.
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
         self.under.changed(id, seen).await
+    }
+
+    fn leases(&self) -> &dyn LeaseStore {
+        self
+    }
+
+    fn blobs(&self) -> &dyn BlobStore {
+        self
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+#[async_trait]
+impl LeaseStore for Dying {
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        if self.is_dead() { Ok(()) } else { self.under.leases().heartbeat(id, epoch).await }
+    }
+
+    async fn status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+        unless_dead!(self, self.under.leases().status(id, epoch))
+    }
+}
+
+#[async_trait]
+impl BlobStore for Dying {
+    async fn put(&self, put: agent_core::store::PutBlob) -> Result<()> {
+        unless_dead!(self, self.under.blobs().put(put))
+    }
+
+    async fn read(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
+        unless_dead!(self, self.under.blobs().read(read))
+    }
+
+    async fn list(&self, query: agent_core::store::BlobQuery) -> Result<Page<agent_core::store::BlobInfo>> {
+        unless_dead!(self, self.under.blobs().list(query))
+    }
+
+    async fn sweep(&self, sweep: agent_core::store::SweepBlobs) -> Result<agent_core::store::SweptBlobs> {
+        unless_dead!(self, self.under.blobs().sweep(sweep))
+    }
+}
+
+#[async_trait]
+impl Maintenance for Dying {
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        unless_dead!(self, self.under.maintenance().check())
+    }
+
+    async fn rebuild(&self) -> Result<agent_core::store::Rebuilt> {
+        unless_dead!(self, self.under.maintenance().rebuild())
     }
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use agent_core::commit::{Commit, Committed, Precondition};
 use agent_core::event::{Event, EventPayload, ToolResult, ToolUse};
 use agent_core::model::Workspace;
-use agent_core::session::{Session, SessionSummary};
+use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::store::{
-    Capabilities, ContentHash, EventPage, LeaseStatus, Page, PutBlob, ReadEvents, SessionQuery,
-    SessionStoreWrapper, WorkspaceQuery, blobs_unsupported,
+    BlobStore, BlobStoreWrapper, Capabilities, ContentHash, EventPage, LeaseStatus, LeaseStore,
+    LeaseStoreWrapper, Page, PutBlob, ReadEvents, SessionQuery, SessionStoreWrapper, WorkspaceQuery,
 };
 use agent_core::{
     DeviceId, Epoch, Error, ErrorKind, MemoryStore, Result, Revision, Seq, SessionId, SessionStore,
@@ -139,7 +139,7 @@ pub(crate) async fn check_log(chat: &Conversation) {
     for (n, event) in (1..).zip(&events) {
         assert_eq!(event.seq, Seq::new(n));
     }
-    let mut folded = Session::begin(now.id, &events[0]).unwrap();
+    let mut folded = SessionRecord::begin(now.id, &events[0]).unwrap();
     for event in &events[1..] {
         folded.apply(event).unwrap();
     }
@@ -179,8 +179,20 @@ impl SessionStoreWrapper for NoBlobs {
         self.0.capabilities().with_blobs(0)
     }
 
-    async fn put_blob(&self, put: PutBlob) -> Result<()> {
-        Err(blobs_unsupported(Some(put.session)))
+    fn blobs(&self) -> &dyn BlobStore {
+        self
+    }
+}
+
+#[async_trait]
+impl BlobStoreWrapper for NoBlobs {
+    fn inner(&self) -> &dyn BlobStore {
+        self.0.blobs()
+    }
+
+    async fn put(&self, put: PutBlob) -> Result<()> {
+        let _ = put;
+        Err(Error::new(ErrorKind::Unsupported, "this store keeps no blobs"))
     }
 }
 
@@ -364,16 +376,27 @@ impl SessionStoreWrapper for Faulty {
         self.0.under.sessions.list(query).await
     }
 
+    fn leases(&self) -> &dyn LeaseStore {
+        self
+    }
+}
+
+#[async_trait]
+impl LeaseStoreWrapper for Faulty {
+    fn inner(&self) -> &dyn LeaseStore {
+        self.0.under.sessions.leases()
+    }
+
     async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         if self.0.beats_down.load(Ordering::SeqCst) {
             return Ok(());
         }
-        self.0.under.sessions.heartbeat(id, epoch).await
+        self.0.under.sessions.leases().heartbeat(id, epoch).await
     }
 
-    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+    async fn status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
         down(&self.0.pulses_down)?;
-        let lease_status = self.0.under.sessions.lease_status(id, epoch).await?;
+        let lease_status = self.0.under.sessions.leases().status(id, epoch).await?;
         Ok(LeaseStatus::new(lease_status.heartbeat, *self.0.dead.lock().unwrap() == Some(epoch)))
     }
 }

@@ -19,7 +19,7 @@ async fn areas_are_kept_in_every_store_and_in_copies() {
     for kind in KINDS {
         let (here, there, effects) = (Place::new(kind), Place::new("sqlite"), Effects::default());
         let storage = here.open().await;
-        let manager = WorkspaceManager::new(storage.clone(), effects.clone());
+        let manager = WorkspaceManager::new(storage.clone().with_effects(effects.clone()));
         let [home, work] = [
             manager.create(NewWorkspace::new("home")).await,
             manager.create(NewWorkspace::new("work")).await,
@@ -34,7 +34,7 @@ async fn areas_are_kept_in_every_store_and_in_copies() {
             ("ab", b"6162"),
             ("large.bin", &large),
         ];
-        let skills = WorkspaceFiles::new(&storage, &effects, home, Skills);
+        let skills = WorkspaceFiles::new(&storage, home, Skills);
         let names = async |files: &WorkspaceFiles| {
             files.list().await.unwrap().into_iter().map(|file| file.name).collect::<Vec<_>>()
         };
@@ -53,10 +53,7 @@ async fn areas_are_kept_in_every_store_and_in_copies() {
                 "{kind}: again"
             );
         }
-        WorkspaceFiles::new(&storage, &effects, home, Memory)
-            .put("ab", "of memory", Actor::USER)
-            .await
-            .unwrap();
+        WorkspaceFiles::new(&storage, home, Memory).put("ab", "of memory", Actor::USER).await.unwrap();
         for name in ["", ".", "..", "../ab", "a//b", "/ab", "a/", "a\\..\\b", "a\nb", &"x".repeat(200)] {
             let error = skills.put(name, "x", Actor::USER).await.unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{kind}: {name:?}");
@@ -72,7 +69,7 @@ async fn areas_are_kept_in_every_store_and_in_copies() {
         let copied = there.open().await;
         assert!(StoreCopy::new(storage.clone(), copied.clone()).run().await.unwrap().is_whole(), "{kind}");
         for storage in [here.open().await, copied] {
-            let skills = WorkspaceFiles::new(&storage, &effects, home, Skills);
+            let skills = WorkspaceFiles::new(&storage, home, Skills);
             assert_eq!(
                 names(&skills).await,
                 ["ab", "any.bin", "empty", "large.bin", "review/SKILL.md"],
@@ -85,13 +82,10 @@ async fn areas_are_kept_in_every_store_and_in_copies() {
                     "{kind}: {name}"
                 );
             }
-            let memory = WorkspaceFiles::new(&storage, &effects, home, Memory).get("ab", 99).await.unwrap();
+            let memory = WorkspaceFiles::new(&storage, home, Memory).get("ab", 99).await.unwrap();
             assert_eq!(memory.as_deref(), Some(&b"of memory"[..]), "{kind}");
             for (workspace, area) in [(home, Mcp), (work, Skills)] {
-                assert_eq!(
-                    WorkspaceFiles::new(&storage, &effects, workspace, area).list().await.unwrap(),
-                    []
-                );
+                assert_eq!(WorkspaceFiles::new(&storage, workspace, area).list().await.unwrap(), []);
             }
             assert!(skills.delete("ab", Actor::USER).await.unwrap(), "{kind}");
             assert_eq!(skills.get("ab", 99).await.unwrap(), None, "{kind}");
@@ -114,10 +108,10 @@ async fn areas_are_kept_in_every_store_and_in_copies() {
 async fn lists_of_newer_formats_are_refused() {
     let (here, effects) = (Place::new("memory"), Effects::default());
     let storage = here.open().await;
-    let manager = WorkspaceManager::new(storage.clone(), effects.clone());
+    let manager = WorkspaceManager::new(storage.clone().with_effects(effects.clone()));
     let home = manager.create(NewWorkspace::new("home")).await.unwrap().id;
-    let hidden = HiddenSession::area(home, Skills).open(&storage.sessions, &effects).await.unwrap();
-    let documents = Documents::new(storage.sessions.clone(), effects.clone(), hidden.id);
+    let hidden = HiddenSession::area(home, Skills).open(&storage.sessions).await.unwrap();
+    let documents = Documents::new(storage.sessions.clone(), hidden.id);
     let file = |source: &str| format!(r#"{{"type":"resource","media":"a/b",{source},"name":"a"}}"#);
     let (data, uri) = (file(r#""data":"AA==""#), file(r#""uri":"https://example.com""#));
     let lost = file(
@@ -137,7 +131,7 @@ async fn lists_of_newer_formats_are_refused() {
             .put(DocumentWrite::new("files", text.as_str(), Actor::USER).with_format(format))
             .await
             .unwrap();
-        let error = WorkspaceFiles::new(&storage, &effects, home, Skills).get("a", 99).await.unwrap_err();
+        let error = WorkspaceFiles::new(&storage, home, Skills).get("a", 99).await.unwrap_err();
         assert_eq!(
             (error.kind(), error.to_string().contains("the area skills")),
             (&kind, true),
@@ -148,6 +142,6 @@ async fn lists_of_newer_formats_are_refused() {
         .put(DocumentWrite::new("files", format!("[{data}]"), Actor::USER).with_format(1))
         .await
         .unwrap();
-    let file = WorkspaceFiles::new(&storage, &effects, home, Skills).get("a", 99).await.unwrap();
+    let file = WorkspaceFiles::new(&storage, home, Skills).get("a", 99).await.unwrap();
     assert_eq!(file.as_deref(), Some(&b"\0"[..]));
 }

@@ -8,7 +8,7 @@ use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::session::NewSession;
 use agent_core::store::ReadEvents;
-use agent_core::{MemoryStore, SessionStoreExt, Storage, WorkspaceId};
+use agent_core::{MemoryStore, Storage, WorkspaceId};
 
 use crate::copy::cut::{Cut, Cutting};
 use crate::copy::world::{KINDS, Place, fill, is_deleted, read_all};
@@ -99,11 +99,11 @@ async fn multi_line_json_is_copied_whole() {
         let (here, effects) = (Place::new(from), Effects::default());
         let source = here.open().await;
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        let session = source.sessions.create(&effects, new).await.unwrap();
+        let session = source.sessions.create(new).await.unwrap();
         let event = NewEvent::new("x.app.cart".parse().unwrap(), spread("{\n\"a b\": [\n1,\n2.0 ]\r\n}"))
             .with_extra("trace", spread("[\n]"));
         let event = vec![event, NewEvent::user_message("after it")];
-        source.sessions.append(&effects, session.id, session.head, event).await.unwrap();
+        source.sessions.append(session.id, session.head, event).await.unwrap();
         drop(source);
         let source = here.open().await;
         let events = source.sessions.read(session.id, ReadEvents::first(10)).await.unwrap().events;
@@ -186,11 +186,11 @@ async fn lease_is_not_copied() {
     assert!(StoreCopy::new(source.clone(), target.clone()).run().await.unwrap().is_whole());
     let now = target.sessions.load(world.running).await.unwrap();
     let pulses = [
-        target.sessions.lease_status(now.id, now.epoch).await.unwrap(),
-        target.sessions.lease_status(now.id, now.epoch).await.unwrap(),
+        target.sessions.leases().status(now.id, now.epoch).await.unwrap(),
+        target.sessions.leases().status(now.id, now.epoch).await.unwrap(),
     ];
     assert!(pulses[0].holder_proven_dead || pulses[0] == pulses[1], "no sign of life: {pulses:?}");
-    source.sessions.heartbeat(now.id, now.epoch).await.unwrap();
+    source.sessions.leases().heartbeat(now.id, now.epoch).await.unwrap();
     let taken = Commit::seal(&effects, now.id, now.head)
         .with_trigger(Trigger::LeaseExpired(now.epoch))
         .with_event(NewEvent::user_message("here now"))

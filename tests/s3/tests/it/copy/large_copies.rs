@@ -12,7 +12,7 @@ use agent_core::commit::Precondition;
 use agent_core::event::NewEvent;
 use agent_core::session::NewSession;
 use agent_core::store::{BindingQuery, SessionQuery, WorkspaceQuery};
-use agent_core::{Revision, SessionStoreExt, Storage, WorkspaceId};
+use agent_core::{Revision, Storage, WorkspaceId};
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use futures::{StreamExt, TryStreamExt};
 use s3_simulator::Simulator;
@@ -32,7 +32,7 @@ fn count() -> u64 {
 /// A few workspaces with a device each, and that many sessions, each tenth a fork; some are large.
 async fn fill(storage: &Storage, count: u64) {
     let effects = Effects::default();
-    let manager = WorkspaceManager::new(storage.clone(), effects.clone());
+    let manager = WorkspaceManager::new(storage.clone().with_effects(effects.clone()));
     let mut workspaces = Vec::new();
     for n in 0..20 {
         let workspace = manager.create(NewWorkspace::new(format!("workspace {n}"))).await.unwrap();
@@ -45,17 +45,17 @@ async fn fill(storage: &Storage, count: u64) {
         let (effects, workspace) = (&effects, workspaces[n as usize % workspaces.len()]);
         async move {
             let new = NewSession::new(effects.new_session_id(), workspace);
-            let mut session = storage.sessions.create(effects, new).await.unwrap();
+            let mut session = storage.sessions.create(new).await.unwrap();
             let (turns, size) = if n % 500 == 7 { (20, 200 << 10) } else { (2, 100) };
             for turn in 0..turns {
                 let event = NewEvent::user_message(format!("{turn} {}", "안".repeat(size / 3)));
-                let committed = storage.sessions.append(effects, session.id, session.head, vec![event]).await;
+                let committed = storage.sessions.append(session.id, session.head, vec![event]).await;
                 session = committed.unwrap().session;
             }
             if n % 9 == 0 {
-                let fork = storage.sessions.fork(effects, session.id, None).await.unwrap();
+                let fork = storage.sessions.fork(session.id, None).await.unwrap();
                 let events = vec![NewEvent::user_message("in the fork")];
-                storage.sessions.append(effects, fork.id, fork.head, events).await.unwrap();
+                storage.sessions.append(fork.id, fork.head, events).await.unwrap();
             }
         }
     });
@@ -136,10 +136,10 @@ async fn copy_memory_stays_below_a_third_of_the_data() {
     let store = files(&path("first")).await;
     for _ in 0..128 {
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        let mut session = store.sessions.create(&effects, new).await.unwrap();
+        let mut session = store.sessions.create(new).await.unwrap();
         for _ in 0..16 {
             let events = vec![NewEvent::user_message("x".repeat(64 << 10))];
-            let messages = store.sessions.append(&effects, session.id, session.head, events).await;
+            let messages = store.sessions.append(session.id, session.head, events).await;
             session = messages.unwrap().session;
         }
     }

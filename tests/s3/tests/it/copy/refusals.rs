@@ -12,9 +12,7 @@ use agent_core::json::RawJson;
 use agent_core::session::NewSession;
 use agent_core::state::Reason;
 use agent_core::store::{EventPage, ReadEvents, SessionStoreWrapper};
-use agent_core::{
-    MemoryStore, Result, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceStoreExt, async_trait,
-};
+use agent_core::{MemoryStore, Result, SessionId, SessionStore, Storage, WorkspaceStoreExt, async_trait};
 
 use crate::copy::world::{Place, fill, read_all};
 
@@ -42,16 +40,12 @@ async fn differing_target_objects_are_named_and_kept() {
         .unwrap();
     let head = target.sessions.load(world.main).await.unwrap().head;
     for (storage, text) in [(&target, "mine"), (&source, "theirs")] {
-        storage
-            .sessions
-            .append(&effects, world.main, head, vec![NewEvent::user_message(text)])
-            .await
-            .unwrap();
+        storage.sessions.append(world.main, head, vec![NewEvent::user_message(text)]).await.unwrap();
     }
-    target.sessions.trigger(&effects, world.fork, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    target.sessions.trigger(world.fork, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
     target.bindings.bind(&world.laptop, other[0].id, Precondition::None).await.unwrap();
     let new = NewSession::new(effects.new_session_id(), world.workspace);
-    let new = source.sessions.create(&effects, new).await.unwrap();
+    let new = source.sessions.create(new).await.unwrap();
     let before = read_all(&target).await;
 
     let report = StoreCopy::new(source, target.clone()).run().await.unwrap();
@@ -133,9 +127,9 @@ impl SessionStoreWrapper for Forgetful {
 async fn copied_data_is_read_back_and_compared() {
     let (source, effects): (Storage, _) = (MemoryStore::new().into(), Effects::default());
     let new = NewSession::new(effects.new_session_id(), agent_core::WorkspaceId::DEFAULT);
-    let session = source.sessions.create(&effects, new).await.unwrap();
+    let session = source.sessions.create(new).await.unwrap();
     let events = vec![NewEvent::user_message("hello")];
-    source.sessions.append(&effects, session.id, session.head, events).await.unwrap();
+    source.sessions.append(session.id, session.head, events).await.unwrap();
     let under: Storage = MemoryStore::new().into();
     let target = Storage::new(
         under.workspaces.clone(),

@@ -8,7 +8,7 @@ use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::{Event, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::model::{Actor, CallId, Patch, Workspace};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Binding, BindingQuery, HiddenSession, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{
@@ -86,25 +86,25 @@ pub(crate) struct World {
     pub(crate) laptop: DeviceId,
 }
 
-async fn commit(storage: &Storage, commit: Commit) -> Arc<Session> {
+async fn commit(storage: &Storage, commit: Commit) -> Arc<SessionRecord> {
     storage.sessions.commit(commit).await.unwrap().session
 }
 
-async fn append_text(storage: &Storage, effects: &Effects, id: SessionId, text: &str) -> Arc<Session> {
+async fn append_text(storage: &Storage, id: SessionId, text: &str) -> Arc<SessionRecord> {
     let seen = storage.sessions.load(id).await.unwrap().head;
     let events = vec![NewEvent::user_message(text).with_extra("x", RawJson::parse("1e400").unwrap())];
-    storage.sessions.append(effects, id, seen, events).await.unwrap().session
+    storage.sessions.append(id, seen, events).await.unwrap().session
 }
 
-async fn delete(storage: &Storage, effects: &Effects, id: SessionId) {
-    storage.sessions.trigger(effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+async fn delete(storage: &Storage, id: SessionId) {
+    storage.sessions.trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
 }
 
 /// Fills a store with a bit of everything: workspaces with and without configuration, one that is being deleted and one
 /// that was; a conversation with more commits than a record remembers, forks of forks, a child, sessions that are
 /// archived, running, deleted, purged, purged but for what a fork reads; a hidden session with a document; bindings.
 pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> World {
-    let manager = WorkspaceManager::new(storage.clone(), effects.clone());
+    let manager = WorkspaceManager::new(storage.clone().with_effects(effects.clone()));
     let workspace = manager.create(NewWorkspace::new("first").with_provider("claude")).await.unwrap();
     let other = manager.create(NewWorkspace::new("Küche 안녕")).await.unwrap();
     manager.rename(other.id, "Küche").await.unwrap();
@@ -117,15 +117,14 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> World {
 
     let main = manager.main_session(&workspace).await.unwrap();
     for n in 0..20 {
-        append_text(storage, effects, main.id, &format!("## User {n}\u{0}\r\n")).await;
+        append_text(storage, main.id, &format!("## User {n}\u{0}\r\n")).await;
     }
-    let fork = storage.sessions.fork(effects, main.id, None).await.unwrap();
-    append_text(storage, effects, fork.id, "in the fork").await;
-    let nested = storage.sessions.fork(effects, fork.id, None).await.unwrap();
-    append_text(storage, effects, nested.id, "in the fork of the fork").await;
-    let child =
-        storage.sessions.create_child(effects, fork.id, Patch::new().with_label("a", "b")).await.unwrap();
-    storage.sessions.trigger(effects, child.id, Trigger::Archive).await.unwrap();
+    let fork = storage.sessions.fork(main.id, None).await.unwrap();
+    append_text(storage, fork.id, "in the fork").await;
+    let nested = storage.sessions.fork(fork.id, None).await.unwrap();
+    append_text(storage, nested.id, "in the fork of the fork").await;
+    let child = storage.sessions.create_child(fork.id, Patch::new().with_label("a", "b")).await.unwrap();
+    storage.sessions.trigger(child.id, Trigger::Archive).await.unwrap();
 
     // A run that goes on, with an open call.
     let (running, run) = (manager.new_session(other.id, &Patch::new()).await.unwrap(), effects.new_run_id());
@@ -142,33 +141,32 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> World {
     // Deleted; deleted with its fork; purged; purged but for what a fork reads.
     let new = async || manager.new_session(workspace.id, &Patch::new()).await.unwrap().id;
     let deleted = new().await;
-    append_text(storage, effects, deleted, "deleted").await;
-    let with_it = storage.sessions.fork(effects, deleted, None).await.unwrap().id;
+    append_text(storage, deleted, "deleted").await;
+    let with_it = storage.sessions.fork(deleted, None).await.unwrap().id;
     for id in [deleted, with_it] {
-        delete(storage, effects, id).await;
+        delete(storage, id).await;
     }
     let purged = new().await;
-    append_text(storage, effects, purged, "purged").await;
-    let purged_child = storage.sessions.create_child(effects, purged, Patch::new()).await.unwrap().id;
+    append_text(storage, purged, "purged").await;
+    let purged_child = storage.sessions.create_child(purged, Patch::new()).await.unwrap().id;
     for id in [purged_child, purged] {
-        delete(storage, effects, id).await;
+        delete(storage, id).await;
         manager.purge(id).await.unwrap();
     }
     let needed = new().await;
-    append_text(storage, effects, needed, "still read").await;
-    let reader = storage.sessions.fork(effects, needed, None).await.unwrap().id;
-    append_text(storage, effects, needed, "read by nobody").await;
-    append_text(storage, effects, reader, "reads on").await;
-    delete(storage, effects, needed).await;
+    append_text(storage, needed, "still read").await;
+    let reader = storage.sessions.fork(needed, None).await.unwrap().id;
+    append_text(storage, needed, "read by nobody").await;
+    append_text(storage, reader, "reads on").await;
+    delete(storage, needed).await;
     manager.purge(needed).await.unwrap();
 
-    let hidden =
-        HiddenSession::project(workspace.id, "apollo").open(&storage.sessions, effects).await.unwrap();
-    let documents = Documents::new(storage.sessions.clone(), effects.clone(), hidden.id);
+    let hidden = HiddenSession::project(workspace.id, "apollo").open(&storage.sessions).await.unwrap();
+    let documents = Documents::new(storage.sessions.clone(), hidden.id);
     documents.put(DocumentWrite::new("plan", "to the moon", Actor::AGENT)).await.unwrap();
     // A session whose workspace has no record.
     let lone = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    storage.sessions.create(effects, lone).await.unwrap();
+    storage.sessions.create(lone).await.unwrap();
 
     let going = Workspace::new(effects.new_workspace_id(), "going", effects.new_session_id(), effects.now());
     let mut going = storage.workspaces.put(going, Precondition::MustNotExist).await.unwrap();
@@ -176,7 +174,7 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> World {
     storage.workspaces.put(going, Precondition::MustExist).await.unwrap();
     let gone = manager.create(NewWorkspace::new("gone")).await.unwrap();
     let messages = manager.main_session(&gone).await.unwrap();
-    append_text(storage, effects, messages.id, "gone").await;
+    append_text(storage, messages.id, "gone").await;
     manager.delete(gone.id).await.unwrap();
 
     let (workspace, gone) = (workspace.id, gone.id);
@@ -205,7 +203,7 @@ pub(crate) struct SeenSession {
     pub(crate) id: SessionId,
     state: SessionState,
     /// Where the log tells it.
-    record: Option<Arc<Session>>,
+    record: Option<Arc<SessionRecord>>,
     own: Vec<Event>,
     /// Through its ancestors.
     history: Vec<Event>,

@@ -81,7 +81,7 @@ async fn golden_objects_are_read_whole() {
     let tenants = store.tenants(None).await.unwrap();
     let expected = ["acme", "default"].map(|name| name.parse::<TenantId>().unwrap());
     assert_eq!((tenants.items.as_slice(), tenants.damaged.len()), (&expected[..], 0));
-    assert_eq!(SessionStore::check(&store).await.unwrap(), [], "every key is there");
+    assert_eq!(store.maintenance().check().await.unwrap(), [], "every key is there");
     go_on(&store, &cursors).await;
     check(&store).await;
 }

@@ -1,22 +1,22 @@
 //! Store: implements the three traits, each method an async layer over the synchronous core.
 
+mod places;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent_core::commit::{Commit, Committed, Precondition};
-use agent_core::model::Workspace;
-use agent_core::session::{Session, SessionSummary};
+use agent_core::commit::{Commit, Committed};
+use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::{
-    BLOB_MAX_BYTES, BackendConfig, Binding, BindingQuery, BlobContent, BlobInfo, BlobQuery, Capabilities,
-    ContentHash, Damaged, DeletedTenant, Durability, EventPage, LeaseStatus, Page, Pending, Purge, Purged,
-    PutBlob, ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery, SweepBlobs, SweptBlobs, WorkspaceQuery,
-    check_no_live_run,
+    BLOB_MAX_BYTES, BackendConfig, BlobContent, BlobInfo, BlobQuery, BlobStore, Capabilities, Damaged,
+    DeletedTenant, Durability, EventPage, LeaseStatus, LeaseStore, Maintenance, Page, Pending, Purge, Purged,
+    PutBlob, ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery, SweepBlobs, SweptBlobs, check_no_live_run,
 };
 use agent_core::{
-    Backend, BindingStore, DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore,
-    SessionStoreExt, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
+    Backend, Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStore, SessionStoreExt, Storage,
+    TenantId, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
 };
 use agent_transcript::TranscriptMessage;
 use tracing::field::Empty;
@@ -31,7 +31,7 @@ use crate::lists::{self, folders};
 use crate::log::{commit, place, read};
 use crate::medium::env::{Env, held};
 use crate::medium::shell::{blocking, drop_aside, observed, working};
-use crate::places::{bindings, delete_tenant, tenants, workspaces};
+use crate::places::{delete_tenant, tenants, workspaces};
 use crate::shared::open_tenants::OpenTenants;
 use crate::shared::tenant::{SharedSession, Tenant};
 use crate::shared::writer::{SessionWriter, Target, Writer};
@@ -58,7 +58,7 @@ const POLL_MAX: Duration = Duration::from_millis(250);
 ///
 /// let (store, effects) = (FsStore::open(folder.path()).await?, Effects::default());
 /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// let session = store.create(&effects, new).await?;
+/// let session = store.sessions(&effects).create(new).await?;
 ///
 /// // Another handle on the same directory.
 /// let other = FsStore::open(folder.path()).await?;
@@ -217,9 +217,9 @@ impl FsStore {
     /// # let id = effects.new_session_id();
     /// # let workspace = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
     /// # store.put(workspace, Precondition::MustNotExist).await?;
-    /// # let session = SessionStoreExt::create(&store, &effects, NewSession::new(id, WorkspaceId::DEFAULT)).await?;
+    /// # let session = store.sessions(&effects).create(NewSession::new(id, WorkspaceId::DEFAULT)).await?;
     /// # let events = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Olso.")];
-    /// # let session = store.replace(&effects, id, session.head, events).await?.session;
+    /// # let session = store.sessions(&effects).replace(id, session.head, events).await?.session;
     /// # store.transcript_edits(WorkspaceId::DEFAULT).await?;
     /// // A person corrects a word in the transcript.
     /// let path = folder.path().join("workspaces/default/session.md");
@@ -262,7 +262,7 @@ impl FsStore {
     ///
     /// # Errors
     ///
-    /// The errors of [`SessionStoreExt::replace`](agent_core::SessionStoreExt::replace).
+    /// The errors of [`Sessions::replace`](agent_core::Sessions::replace).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -278,9 +278,9 @@ impl FsStore {
     /// # let id = effects.new_session_id();
     /// # let workspace = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
     /// # store.put(workspace, Precondition::MustNotExist).await?;
-    /// # let session = SessionStoreExt::create(&store, &effects, NewSession::new(id, WorkspaceId::DEFAULT)).await?;
+    /// # let session = store.sessions(&effects).create(NewSession::new(id, WorkspaceId::DEFAULT)).await?;
     /// # let events = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Olso.")];
-    /// # let session = store.replace(&effects, id, session.head, events).await?.session;
+    /// # let session = store.sessions(&effects).replace(id, session.head, events).await?.session;
     /// # store.transcript_edits(WorkspaceId::DEFAULT).await?;
     /// # let path = folder.path().join("workspaces/default/session.md");
     /// # let text = std::fs::read_to_string(&path).unwrap();
@@ -291,7 +291,7 @@ impl FsStore {
     /// assert!(store.transcript_edits(WorkspaceId::DEFAULT).await?.is_empty());
     /// # Ok(()) }
     /// ```
-    pub async fn import_transcript(&self, edit: &TranscriptEdit, expect: Seq) -> Result<Arc<Session>> {
+    pub async fn import_transcript(&self, edit: &TranscriptEdit, expect: Seq) -> Result<Arc<SessionRecord>> {
         let id = edit.session;
         let span = info_span!("store.import_transcript", store = "fs", session = %id, outcome = Empty);
         let work = async {
@@ -307,7 +307,7 @@ impl FsStore {
                 now
             } else {
                 let events = edit.transcript.messages.iter().map(TranscriptMessage::to_event).collect();
-                self.replace(&self.shared.env.effects, id, expect, events).await?.session
+                self.sessions(&self.shared.env.effects).replace(id, expect, events).await?.session
             };
             let path = edit.path.clone();
             self.run(move |tenant| transcript::imported(tenant, &path)).await?;
@@ -446,7 +446,7 @@ impl SessionStore for FsStore {
         observed(span, work).await
     }
 
-    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         let span = info_span!("store.load", store = "fs", session = %id, outcome = Empty);
         let session = self.run_on(id, move |tenant, cell| commit::load(tenant, cell, id));
         observed(span, session).await
@@ -483,17 +483,110 @@ impl SessionStore for FsStore {
         observed(span, work).await
     }
 
+    fn capabilities(&self) -> Capabilities {
+        let durability = match self.shared.env.sync {
+            Sync::Full => Durability::PowerLoss,
+            Sync::Off => Durability::ProcessCrash,
+        };
+        Capabilities::new(Scope::Host, durability).with_blobs(BLOB_MAX_BYTES)
+    }
+
+    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
+        let span = info_span!("store.changed", store = "fs", session = %id, outcome = Empty);
+        let work = async {
+            // Writes of this store are notified at once; those of other processes are found by checking.
+            let mut changed = self.cell(id).head.subscribe();
+            let mut pause = POLL;
+            loop {
+                let newest = self.run_on(id, move |tenant, cell| commit::head_after(tenant, cell, id, seen));
+                if let Some(head) = newest.await? {
+                    return Ok(head);
+                }
+                let news = changed.wait_for(|head| *head > seen.get());
+                let _ = tokio::time::timeout(pause, news).await;
+                pause = (pause * 3 / 2).min(POLL_MAX);
+            }
+        };
+        observed(span, work).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
+
+    fn leases(&self) -> &dyn LeaseStore {
+        self
+    }
+
+    fn blobs(&self) -> &dyn BlobStore {
+        self
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+#[async_trait]
+impl LeaseStore for FsStore {
     async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         let span = info_span!("store.heartbeat", store = "fs", session = %id, outcome = Empty);
         observed(span, self.run_on(id, move |tenant, cell| commit::heartbeat(tenant, cell, id, epoch))).await
     }
 
-    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+    async fn status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
         let span = info_span!("store.lease_status", store = "fs", session = %id, outcome = Empty);
         observed(span, self.run_on(id, move |tenant, cell| commit::lease_status(tenant, cell, id, epoch)))
             .await
     }
+}
 
+#[async_trait]
+impl BlobStore for FsStore {
+    async fn put(&self, put: PutBlob) -> Result<()> {
+        let id = put.session;
+        let span = info_span!("store.put_blob", store = "fs", session = %id, bytes = put.blob.bytes, outcome = Empty);
+        let cell = self.cell(id);
+        observed(span, put::put(self.writer(id, &cell), cell, put)).await
+    }
+
+    async fn read(&self, read: ReadBlob) -> Result<BlobContent> {
+        let span = info_span!("store.read_blob", store = "fs", session = %read.session, outcome = Empty);
+        let work = async {
+            let asked = read.clone();
+            let opened =
+                self.run_on(read.session, move |tenant, cell| staged::open(tenant, cell, &asked)).await?;
+            Ok(put::content(&read, opened, &self.shared.env.open))
+        };
+        observed(span, work).await
+    }
+
+    async fn list(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+        let span = info_span!("store.list_blobs", store = "fs", session = %query.session, outcome = Empty);
+        observed(span, self.run_on(query.session, move |tenant, cell| staged::list(tenant, cell, &query)))
+            .await
+    }
+
+    async fn sweep(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+        let of = sweep.session.map(tracing::field::display);
+        let span = info_span!("store.sweep_blobs", store = "fs", session = of, outcome = Empty);
+        let work = async {
+            let ids = match sweep.session {
+                Some(id) => vec![id],
+                None => self.run(sweep::early_ids).await?,
+            };
+            let sessions = ids.into_iter().map(|id| {
+                let cell = self.cell(id);
+                (self.writer(id, &cell), cell, id)
+            });
+            put::sweep(sessions, sweep).await
+        };
+        observed(span, work).await
+    }
+}
+
+#[async_trait]
+impl Maintenance for FsStore {
     async fn rebuild(&self) -> Result<Rebuilt> {
         let span = info_span!("store.rebuild", store = "fs", outcome = Empty);
         let work = async {
@@ -557,186 +650,18 @@ impl SessionStore for FsStore {
         observed(span, self.run(work)).await
     }
 
-    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
+    async fn delete_damaged(
+        &self,
+        id: SessionId,
+        at: Timestamp,
+        reason: Reason,
+    ) -> Result<Arc<SessionRecord>> {
         let span = info_span!("store.delete_damaged", store = "fs", session = %id, outcome = Empty);
         let cell = self.cell(id);
         let work = self.writer(id, &cell).with_lock(move |tenant, slot| {
             delete_damaged::delete_damaged(tenant, &cell, slot, id, (at, reason))
         });
         observed(span, work).await
-    }
-
-    async fn put_blob(&self, put: PutBlob) -> Result<()> {
-        let id = put.session;
-        let span = info_span!("store.put_blob", store = "fs", session = %id, bytes = put.blob.bytes, outcome = Empty);
-        let cell = self.cell(id);
-        observed(span, put::put(self.writer(id, &cell), cell, put)).await
-    }
-
-    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
-        let span = info_span!("store.read_blob", store = "fs", session = %read.session, outcome = Empty);
-        let work = async {
-            let asked = read.clone();
-            let opened =
-                self.run_on(read.session, move |tenant, cell| staged::open(tenant, cell, &asked)).await?;
-            Ok(put::content(&read, opened, &self.shared.env.open))
-        };
-        observed(span, work).await
-    }
-
-    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
-        let span = info_span!("store.list_blobs", store = "fs", session = %query.session, outcome = Empty);
-        observed(span, self.run_on(query.session, move |tenant, cell| staged::list(tenant, cell, &query)))
-            .await
-    }
-
-    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
-        let of = sweep.session.map(tracing::field::display);
-        let span = info_span!("store.sweep_blobs", store = "fs", session = of, outcome = Empty);
-        let work = async {
-            let ids = match sweep.session {
-                Some(id) => vec![id],
-                None => self.run(sweep::early_ids).await?,
-            };
-            let sessions = ids.into_iter().map(|id| {
-                let cell = self.cell(id);
-                (self.writer(id, &cell), cell, id)
-            });
-            put::sweep(sessions, sweep).await
-        };
-        observed(span, work).await
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        let durability = match self.shared.env.sync {
-            Sync::Full => Durability::PowerLoss,
-            Sync::Off => Durability::ProcessCrash,
-        };
-        Capabilities::new(Scope::Host, durability).with_blobs(BLOB_MAX_BYTES)
-    }
-
-    async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
-        let span = info_span!("store.changed", store = "fs", session = %id, outcome = Empty);
-        let work = async {
-            // Writes of this store are notified at once; those of other processes are found by checking.
-            let mut changed = self.cell(id).head.subscribe();
-            let mut pause = POLL;
-            loop {
-                let newest = self.run_on(id, move |tenant, cell| commit::head_after(tenant, cell, id, seen));
-                if let Some(head) = newest.await? {
-                    return Ok(head);
-                }
-                let news = changed.wait_for(|head| *head > seen.get());
-                let _ = tokio::time::timeout(pause, news).await;
-                pause = (pause * 3 / 2).min(POLL_MAX);
-            }
-        };
-        observed(span, work).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.close().await
-    }
-}
-
-#[async_trait]
-impl WorkspaceStore for FsStore {
-    async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
-        let span = info_span!("store.load_workspace", store = "fs", workspace = %id, outcome = Empty);
-        observed(span, self.run(move |tenant| workspaces::load(tenant, id))).await
-    }
-
-    async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
-        let id = workspace.id;
-        let span = info_span!("store.put_workspace", store = "fs", workspace = %id, outcome = Empty);
-        let work = self
-            .workspace_writer(id)
-            .with_lock(move |tenant, ()| workspaces::put(tenant, workspace.clone(), expect));
-        observed(span, work).await
-    }
-
-    async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
-        let span = info_span!("store.touch", store = "fs", workspace = %id, outcome = Empty);
-        let work = self.workspace_writer(id).with_lock(move |tenant, ()| workspaces::touch(tenant, id, at));
-        observed(span, work).await
-    }
-
-    async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
-        let span = info_span!("store.list_workspaces", store = "fs", outcome = Empty);
-        observed(span, self.run(move |tenant| workspaces::list(tenant, &query))).await
-    }
-
-    async fn delete(&self, id: WorkspaceId) -> Result<()> {
-        let span = info_span!("store.delete_workspace", store = "fs", workspace = %id, outcome = Empty);
-        let work = self.workspace_writer(id).with_lock(move |tenant, ()| workspaces::delete(tenant, id));
-        observed(span, work).await
-    }
-
-    async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
-        let span = info_span!("store.load_config", store = "fs", workspace = %id, outcome = Empty);
-        observed(span, self.run(move |tenant| workspaces::load_config(tenant, id))).await
-    }
-
-    async fn save_config(
-        &self,
-        id: WorkspaceId,
-        text: Option<String>,
-        expect: Precondition<ContentHash>,
-    ) -> Result<()> {
-        let span = info_span!("store.save_config", store = "fs", workspace = %id, outcome = Empty);
-        let work = self
-            .workspace_writer(id)
-            .with_lock(move |tenant, ()| workspaces::save_config(tenant, id, text.as_deref(), expect));
-        observed(span, work).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.close().await
-    }
-}
-
-#[async_trait]
-impl BindingStore for FsStore {
-    async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
-        let device = device.clone();
-        let span = info_span!("store.resolve", store = "fs", outcome = Empty);
-        observed(span, self.run(move |tenant| bindings::resolve(tenant, &device))).await
-    }
-
-    async fn bind(
-        &self,
-        device: &DeviceId,
-        to: WorkspaceId,
-        expect: Precondition<WorkspaceId>,
-    ) -> Result<WorkspaceId> {
-        let device = device.clone();
-        let span = info_span!("store.bind", store = "fs", workspace = %to, outcome = Empty);
-        let work =
-            self.binding_writer().with_lock(move |tenant, ()| bindings::bind(tenant, &device, to, expect));
-        observed(span, work).await
-    }
-
-    async fn unbind(&self, device: &DeviceId) -> Result<bool> {
-        let device = device.clone();
-        let span = info_span!("store.unbind", store = "fs", outcome = Empty);
-        let work = self.binding_writer().with_lock(move |tenant, ()| bindings::unbind(tenant, &device));
-        observed(span, work).await
-    }
-
-    async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
-        let span = info_span!("store.unbind_workspace", store = "fs", workspace = %id, outcome = Empty);
-        let work = self.binding_writer().with_lock(move |tenant, ()| bindings::unbind_workspace(tenant, id));
-        observed(span, work).await
-    }
-
-    /// The order is that of the bytes of the device ids.
-    async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
-        let span = info_span!("store.list_bindings", store = "fs", outcome = Empty);
-        observed(span, self.run(move |tenant| bindings::list(tenant, &query))).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.close().await
     }
 }
 

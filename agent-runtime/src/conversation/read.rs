@@ -1,0 +1,187 @@
+//! Reading of a session: its history, and the events to come.
+
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+
+use crate::conversation::handle::Conversation;
+use crate::run::stop::is_set;
+use agent_core::event::Event;
+use agent_core::model::Counts;
+use agent_core::store::{EventPage, ReadEvents, coming_events, next_events};
+use agent_core::{Error, Result, Seq, SessionStoreExt, Timestamp};
+use agent_workspace::documents::Documents;
+use agent_workspace::views::SessionView;
+
+/// Sizes of a session, read from its record alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[doc(alias = "ContextCounts")]
+pub struct SessionStats {
+    /// Number of visible events of each kind.
+    pub counts: Counts,
+    /// Number of inputs that wait.
+    pub inputs_open: u64,
+    /// Sequence number of the last event.
+    pub head: Seq,
+    /// Latest time of any event.
+    pub last_active_at: Timestamp,
+}
+
+impl Conversation {
+    /// Reads one page of the whole history, including the events of the session's ancestors.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// use agent_core::event::EventType;
+    /// use agent_core::store::ReadEvents;
+    ///
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.open(&"laptop".parse()?).await?;
+    /// chat.prompt("Hello").await?.finish().await?;
+    /// let messages = [EventType::USER_MESSAGE, EventType::AGENT_MESSAGE];
+    /// let page = chat.history(ReadEvents::last(10).with_types(messages)).await?;
+    /// let said: Vec<_> = page.events.iter().filter_map(|event| event.text()).collect();
+    /// assert_eq!(said, ["Hello", "Hello"]);
+    /// assert!(page.next.is_none()); // the query for the page before it
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store; `Corrupt` if the page would start with damage.
+    pub async fn history(&self, read: ReadEvents) -> Result<EventPage> {
+        self.runtime().storage.sessions.history(self.id(), read).await
+    }
+
+    /// Streams all events after `after`, then each new event as it is stored. Holds one page at a time in memory.
+    ///
+    /// Events of other processes arrive as soon as the store sees them. When the runtime [shuts
+    /// down](crate::AgentRuntime::shutdown), the stream returns the events that its last runs have stored, and ends (`None`).
+    /// It also ends after an error, which is `Deleted` if the next events were purged, and `Unavailable` if the stores
+    /// were [closed](crate::AgentRuntime::close) before it had returned the last ones: shut down, let it end, then close.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// use futures::TryStreamExt;
+    ///
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.open(&"laptop".parse()?).await?;
+    /// let mut events = chat.follow(chat.record().head);
+    /// chat.prompt("Hello").await?.finish().await?;
+    /// let mut said = Vec::new();
+    /// while said.len() < 2 {
+    ///     let event = events.try_next().await?.expect("the stream ends in a shutdown only");
+    ///     said.extend(event.text().map(|text| format!("{}: {text}", event.actor.role())));
+    /// }
+    /// assert_eq!(said, ["user: Hello", "agent: Hello"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn follow(&self, after: Seq) -> BoxStream<'static, Result<Event>> {
+        let (sessions, id) = (self.runtime().storage.sessions.clone(), self.id());
+        let over = self.runtime().shared.runs.over();
+        // The second part is whether the session was read up to there.
+        let pages = stream::try_unfold((after, false), move |(seen, mut is_read)| {
+            let (sessions, mut over) = (sessions.clone(), over.clone());
+            async move {
+                loop {
+                    // Read once more at the end, so that events which were stored before it are still returned.
+                    let is_over = *over.borrow();
+                    let found = if is_over || !is_read {
+                        next_events(&*sessions, id, seen).await?
+                    } else {
+                        tokio::select! {
+                            () = is_set(&mut over) => continue,
+                            coming = coming_events(&*sessions, id, seen) => Some(coming?),
+                        }
+                    };
+                    if let Some((events, seen)) = found {
+                        return Ok::<_, Error>(Some((
+                            stream::iter(events.into_iter().map(Ok)),
+                            (seen, true),
+                        )));
+                    }
+                    if is_over {
+                        return Ok(None);
+                    }
+                    is_read = true;
+                }
+            }
+        });
+        pages.try_flatten().boxed()
+    }
+
+    /// Returns the session's documents: its notes, memory blocks, checkpoint. No I/O.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_core::model::Actor;
+    /// use agent_runtime::documents::DocumentWrite;
+    ///
+    /// let documents = chat.documents();
+    /// documents.put(DocumentWrite::new("notes/todo", "Water the plants.", Actor::AGENT)).await?;
+    /// let todo = documents.get("notes/todo").await?.expect("it was written");
+    /// assert_eq!(todo.text, "Water the plants.");
+    /// # Ok(()) }
+    /// ```
+    pub fn documents(&self) -> Documents {
+        let sessions = self.runtime().storage.sessions.clone();
+        Documents::new(sessions, self.id())
+    }
+
+    /// Returns a read-only view of the session: its runs, their artifacts, its topic. No I/O.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// chat.prompt("Hello").await?.finish().await?;
+    /// let page = chat.view().runs(10, None).await?;
+    /// assert_eq!(page.runs.len(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn view(&self) -> SessionView {
+        SessionView::new(self.runtime().storage.sessions.store().clone(), self.id())
+    }
+
+    /// Returns the current sizes of the session; reads no message.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// chat.prompt("Hello").await?.finish().await?;
+    /// chat.send("Water the plants.").await?;
+    ///
+    /// let stats = chat.stats().await?;
+    /// assert_eq!((stats.counts.user, stats.counts.agent), (2, 1));
+    /// assert_eq!(stats.inputs_open, 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    #[doc(alias = "context")]
+    pub async fn stats(&self) -> Result<SessionStats> {
+        let now = self.refresh().await?;
+        Ok(SessionStats {
+            counts: now.counts,
+            inputs_open: now.inputs_open,
+            head: now.head,
+            last_active_at: now.last_active_at,
+        })
+    }
+}
