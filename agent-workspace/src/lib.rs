@@ -6,13 +6,12 @@
 //! re-exports these modules.
 //!
 //! ```
-//! use agent_core::clock::Effects;
 //! use agent_core::{DeviceId, MemoryStore};
 //! use agent_workspace::WorkspaceManager;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> agent_core::Result<()> {
-//! let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+//! let manager = WorkspaceManager::new(MemoryStore::new().into());
 //! let laptop: DeviceId = "laptop".parse()?;
 //! let home = manager.resolve(&laptop).await?.workspace;
 //! let main = manager.main_session(&home).await?;

@@ -33,11 +33,10 @@ const LATEST_PAGE: usize = 32;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// use agent_core::clock::Effects;
 /// use agent_core::{DeviceId, MemoryStore};
 /// use agent_runtime::WorkspaceManager;
 ///
-/// let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+/// let manager = WorkspaceManager::new(MemoryStore::new().into());
 /// let laptop: DeviceId = "laptop".parse()?;
 /// let home = manager.resolve(&laptop).await?.workspace;
 /// let main = manager.main_session(&home).await?;
@@ -141,10 +140,9 @@ impl WorkspaceManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// use agent_core::MemoryStore;
-    /// use agent_core::clock::Effects;
     /// use agent_runtime::WorkspaceManager;
     ///
-    /// let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// assert_eq!(manager.default_workspace().await?.name, "default");
     /// # Ok(()) }
     /// ```
@@ -161,9 +159,8 @@ impl WorkspaceManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::WorkspaceManager;
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// use agent_core::DeviceId;
     /// use agent_runtime::Resolution;
     ///
@@ -190,9 +187,8 @@ impl WorkspaceManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// let (laptop, phone) = ("laptop".parse()?, "phone".parse()?);
     /// let found = manager.resolve_or_create(&laptop, &NewWorkspace::new("Ann's laptop")).await?;
     /// assert_eq!(found.workspace.name, "Ann's laptop");
@@ -258,9 +254,8 @@ impl WorkspaceManager {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::WorkspaceId;
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::WorkspaceManager;
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// let workspace = manager.default_workspace().await?;
     /// assert_eq!((workspace.id, workspace.name.as_str()), (WorkspaceId::DEFAULT, "default"));
     /// # Ok(()) }
@@ -287,9 +282,8 @@ impl WorkspaceManager {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::ErrorKind;
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// let new = NewWorkspace::new("Support").with_description("Questions of customers");
     /// let workspace = manager.create(new.clone()).await?;
     /// assert_eq!((workspace.name.as_str(), workspace.revision.get()), ("Support", 1));
@@ -328,9 +322,8 @@ impl WorkspaceManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
     /// assert_eq!(manager.load(workspace.id).await?, workspace);
     /// # Ok(()) }
@@ -349,9 +342,8 @@ impl WorkspaceManager {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::store::WorkspaceQuery;
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// for name in ["Support", "Sales", "Office"] {
     ///     manager.create(NewWorkspace::new(name)).await?;
     /// }
@@ -377,7 +369,7 @@ impl WorkspaceManager {
     /// # use agent_core::MemoryStore;
     /// # use agent_core::clock::Effects;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::seeded(1, "2026-11-23T10:00:00Z".parse()?));
+    /// # let manager = WorkspaceManager::new(agent_core::Storage::from(MemoryStore::new()).with_effects(Effects::seeded(1, "2026-11-23T10:00:00Z".parse()?)));
     /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
     /// manager.touch(workspace.id).await?;
     /// assert!(manager.load(workspace.id).await?.last_accessed > workspace.last_accessed);
@@ -400,9 +392,8 @@ impl WorkspaceManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// let id = manager.create(NewWorkspace::new("Support")).await?.id;
     /// let changed = manager.update(id, |workspace| workspace.provider = Some("openai".to_owned())).await?;
     /// assert_eq!((changed.provider.as_deref(), changed.revision.get()), (Some("openai"), 2));
@@ -450,9 +441,8 @@ impl WorkspaceManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// let id = manager.create(NewWorkspace::new("Support")).await?.id;
     /// assert_eq!(manager.rename(id, "Customer support").await?.name, "Customer support");
     /// assert!(manager.rename(id, "").await.is_err());
@@ -471,9 +461,8 @@ impl WorkspaceManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// use agent_core::DeviceId;
     ///
     /// let home = manager.create(NewWorkspace::new("Home")).await?;
@@ -496,9 +485,8 @@ impl WorkspaceManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::WorkspaceManager;
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// use agent_core::DeviceId;
     ///
     /// let phone: DeviceId = "telegram:4711".parse()?;
@@ -526,9 +514,8 @@ impl WorkspaceManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::WorkspaceManager;
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// use agent_core::store::BindingQuery;
     ///
     /// let home = manager.resolve(&"laptop".parse()?).await?.workspace;
@@ -553,9 +540,8 @@ impl WorkspaceManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
     /// let session = manager.main_session(&workspace).await?;
     /// assert_eq!((session.id, session.workspace), (workspace.main_session, workspace.id));
@@ -667,9 +653,8 @@ impl WorkspaceManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// use agent_core::model::Patch;
     ///
     /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
@@ -706,9 +691,8 @@ impl WorkspaceManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// use agent_core::model::{Patch, Title};
     ///
     /// let workspace = manager.create(NewWorkspace::new("Support")).await?;

@@ -15,7 +15,7 @@
 //! store.sessions(&effects).append(old.id, old.head, vec![NewEvent::user_message("hello")]).await?;
 //!
 //! let text = StatePayload::export(&store, old.id).await?.to_json();
-//! let imported = StatePayload::parse(&text)?.import(&store, &effects, next.id, Actor::USER).await?;
+//! let imported = StatePayload::parse(&text)?.import(&store.sessions(&effects), next.id, Actor::USER).await?;
 //! assert_eq!(StatePayload::export(&store, imported.id).await?.to_json(), text);
 //! # Ok(()) }
 //! ```
@@ -248,7 +248,7 @@ impl StatePayload {
     /// let state = StatePayload::export(&**sessions, chat.id()).await?;
     ///
     /// let copy = agent.conversation("support/4712").await?;
-    /// let record = state.import(&**sessions, agent.effects(), copy.id(), Actor::USER).await?;
+    /// let record = state.import(sessions, copy.id(), Actor::USER).await?;
     /// assert_eq!((record.counts.messages(), record.inputs_open), (2, 0));
     /// # Ok(()) }
     /// ```

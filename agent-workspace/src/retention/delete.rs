@@ -60,9 +60,8 @@ impl WorkspaceManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// use agent_core::model::Patch;
     /// use agent_core::state::SessionState;
     ///
@@ -107,9 +106,8 @@ impl WorkspaceManager {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::ErrorKind;
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::WorkspaceManager;
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// let resolved = manager.resolve(&"laptop".parse()?).await?;
     /// manager.main_session(&resolved.workspace).await?;
     ///

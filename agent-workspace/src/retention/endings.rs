@@ -47,7 +47,7 @@ impl WorkspaceManager {
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
     /// # let storage = Storage::from(MemoryStore::new());
     /// # let manager = WorkspaceManager::new(storage.clone());
-    /// # let long_ago = WorkspaceManager::new(storage.clone(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
+    /// # let long_ago = WorkspaceManager::new(storage.clone().with_effects(Effects::seeded(1, Timestamp::UNIX_EPOCH)));
     /// use agent_runtime::retention::GcPolicy;
     ///
     /// // `long_ago` is a manager whose clock shows 1970.
@@ -86,7 +86,7 @@ impl WorkspaceManager {
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
     /// # let storage = Storage::from(MemoryStore::new());
     /// # let manager = WorkspaceManager::new(storage.clone());
-    /// # let long_ago = WorkspaceManager::new(storage.clone(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
+    /// # let long_ago = WorkspaceManager::new(storage.clone().with_effects(Effects::seeded(1, Timestamp::UNIX_EPOCH)));
     /// use agent_core::model::Patch;
     /// use agent_runtime::retention::{InactivityPolicy, SweepAction, SweepPolicy};
     /// use std::time::Duration;
@@ -121,9 +121,8 @@ impl WorkspaceManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
     /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// use agent_core::ErrorKind;
     /// use agent_core::model::Patch;
     ///

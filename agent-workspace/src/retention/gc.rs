@@ -87,9 +87,8 @@ impl GcPolicy {
         /// ```
         /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
         /// # use agent_core::MemoryStore;
-        /// # use agent_core::clock::Effects;
         /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-        /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+        /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
         /// use agent_runtime::retention::{GcPolicy, RetainReason};
         ///
         /// let workspace = manager.create(NewWorkspace::new("Support")).await?;

@@ -101,7 +101,7 @@ impl SweepPolicy {
         /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
         /// # let storage = Storage::from(MemoryStore::new());
         /// # let manager = WorkspaceManager::new(storage.clone());
-        /// # let long_ago = WorkspaceManager::new(storage.clone(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
+        /// # let long_ago = WorkspaceManager::new(storage.clone().with_effects(Effects::seeded(1, Timestamp::UNIX_EPOCH)));
         /// // `long_ago` is a manager whose clock shows 1970.
         /// let workspace = long_ago.create(NewWorkspace::new("Support")).await?.id;
         /// let session = long_ago.new_session(workspace, &Patch::new()).await?;

@@ -70,7 +70,7 @@ impl SessionView {
     /// # let chat = agent.conversation("support/4711").await?;
     /// use agent_runtime::views::SessionView;
     ///
-    /// let view = SessionView::new(agent.storage().sessions.clone(), chat.id());
+    /// let view = SessionView::new(agent.storage().sessions.store().clone(), chat.id());
     /// assert_eq!(view.latest(10).await?.session.id, chat.id());
     /// # Ok(()) }
     /// ```
