@@ -141,8 +141,10 @@ impl Link {
             match line.list(&self.server).await {
                 Ok(tools) => state.tools = Arc::new(tools),
                 Err(failure) => {
-                    let last_words = connection.last_words(&self.server).await;
+                    // Taken before the wait: a dropped call must leave no connection that cannot list.
+                    let mut last_words = None;
                     if let Some(connection) = state.connection.take() {
+                        last_words = connection.last_words(&self.server).await;
                         connection.close().await;
                     }
                     return Err(StartFailure { failure, last_words });

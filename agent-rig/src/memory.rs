@@ -68,7 +68,7 @@ pub struct RigMemory {
 }
 
 impl RigMemory {
-    /// Creates a memory in the default workspace of a store, with the times and ids of its effects.
+    /// Creates a memory in the default workspace of a store, with the times and ids of the storage's effects.
     pub fn new(storage: impl Into<Storage>) -> Self {
         Self { storage: storage.into(), workspace: WorkspaceId::DEFAULT }
     }

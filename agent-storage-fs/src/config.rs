@@ -279,7 +279,8 @@ impl FsConfig {
         self
     }
 
-    /// Sets the source of time and randomness. Default: the system clock and the system's randomness.
+    /// Sets the source of time and randomness of the store itself. Default: the system clock and the system's randomness.
+    /// Those of sessions, their times and ids, are set by [`Storage::with_effects`](agent_core::Storage::with_effects).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

@@ -334,7 +334,8 @@ impl S3Config {
         Ok(self)
     }
 
-    /// Sets the source of randomness. Default: that of the system.
+    /// Sets the source of randomness of the store itself. Default: that of the system.
+    /// Those of sessions, their times and ids, are set by [`Storage::with_effects`](agent_core::Storage::with_effects).
     #[must_use]
     pub fn with_effects(mut self, effects: Effects) -> Self {
         self.effects = effects;

@@ -278,7 +278,8 @@ impl SqliteConfig {
         self
     }
 
-    /// Sets the source of randomness. Default: that of the system.
+    /// Sets the source of randomness of the store itself. Default: that of the system.
+    /// Those of sessions, their times and ids, are set by [`Storage::with_effects`](agent_core::Storage::with_effects).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

@@ -21,3 +21,23 @@ impl Attempts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use agent_core::Error;
+
+    use super::*;
+
+    #[test]
+    fn conflicts_are_tried_again_until_no_attempt_is_left() {
+        let conflict = || Err::<(), _>(Error::new(ErrorKind::Conflict { head: None }, "another was faster"));
+        let mut attempts = Attempts::at_most(2);
+        assert!(attempts.outcome(conflict()).is_none(), "one attempt is left");
+        let last = attempts.outcome(conflict()).expect("none is left");
+        assert!(matches!(last.unwrap_err().kind(), ErrorKind::Conflict { .. }));
+        let mut attempts = Attempts::at_most(2);
+        let other = attempts.outcome(Err::<(), _>(Error::new(ErrorKind::Denied, "not yours")));
+        assert_eq!(*other.expect("it is the result").unwrap_err().kind(), ErrorKind::Denied);
+        assert!(matches!(Attempts::at_most(2).outcome(Ok(7)), Some(Ok(7))));
+    }
+}

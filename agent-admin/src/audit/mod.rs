@@ -144,6 +144,8 @@ impl Audit {
 /// does, and with `Denied` for any other error of the audit log, for example if it is damaged or deleted. No commit
 /// through these stores can change or remove the audit log.
 ///
+/// Entries take times and ids from `storage`, also if other effects are set later.
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # use agent_core::{MemoryStore, Storage};

@@ -300,6 +300,12 @@ async fn on_site(command: Command, site: &Site<'_>, is_shared_checked: bool) -> 
         Command::Verify { .. } => verify::run(site, is_shared_checked).await,
         Command::Rebuild { .. } => verify::rebuild(site).await,
         // They open stores themselves, or need none.
-        _ => Ok(()),
+        Command::Acp(_)
+        | Command::Copy(_)
+        | Command::Tenant(_)
+        | Command::Backup(_)
+        | Command::Upgrade
+        | Command::Maintain
+        | Command::Completions { .. } => Ok(()),
     }
 }

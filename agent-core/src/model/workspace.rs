@@ -129,12 +129,19 @@ impl Workspace {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for an invalid name, `LimitExceeded` for a record that is too large.
+    /// `InvalidInput` for an invalid name, or an unknown field with the name of one of the record's own; `LimitExceeded`
+    /// for a record that is too large.
     pub fn check(&self) -> Result<()> {
         let named = |error: ParseError| Error::from(error).about(format_args!("workspace {}", self.id));
         check_text("workspace name", &self.name, 256).map_err(named)?;
         if let Some(provider) = &self.provider {
             check_text("provider", provider, 256).map_err(named)?;
+        }
+        if let Some((name, _)) = self.extra.iter().find(|(name, _)| FIELDS.contains(name)) {
+            return Err(Error::invalid(format!(
+                "the field {name} is one of the own fields of workspace {}; set it there",
+                self.id
+            )));
         }
         let fields = self.settings.iter().chain(self.extra.iter());
         let deepest = fields.map(|(_, value)| value.depth()).max().unwrap_or(0);

@@ -395,7 +395,8 @@ impl BlobContent {
 
     /// For backends that hold the bytes of a blob in memory: creates the content from them.
     ///
-    /// The stream of a whole blob ends with `Corrupt` if the bytes do not have the name. A range is not checked.
+    /// The stream of a whole blob ends with `Corrupt` if the bytes do not have the name. A range is not checked: a
+    /// backend whose bytes may be damaged compares their name first.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 
-use crate::base::{Error, ErrorKind, Result};
+use crate::base::{Error, ErrorKind, Result, SessionId};
 use crate::model::BlobInfo;
 use crate::store::blob::{BlobContent, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
 use crate::store::page::Page;
@@ -139,29 +139,32 @@ pub trait BlobStore: Debug + Send + Sync + 'static {
 pub(crate) struct NoBlobs;
 
 impl NoBlobs {
-    fn refused<T>() -> Result<T> {
+    fn refused<T>(session: Option<SessionId>) -> Result<T> {
+        let of = session.map_or_else(String::new, |session| format!("session {session}: "));
         Err(Error::new(
             ErrorKind::Unsupported,
-            "this store keeps no blobs; use a store that does, or give the address of the content",
+            format!(
+                "{of}this store keeps no blobs; use a store that does, or give the address of the content"
+            ),
         ))
     }
 }
 
 #[async_trait]
 impl BlobStore for NoBlobs {
-    async fn put(&self, _: PutBlob) -> Result<()> {
-        Self::refused()
+    async fn put(&self, put: PutBlob) -> Result<()> {
+        Self::refused(Some(put.session))
     }
 
-    async fn read(&self, _: ReadBlob) -> Result<BlobContent> {
-        Self::refused()
+    async fn read(&self, read: ReadBlob) -> Result<BlobContent> {
+        Self::refused(Some(read.session))
     }
 
-    async fn list(&self, _: BlobQuery) -> Result<Page<BlobInfo>> {
-        Self::refused()
+    async fn list(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+        Self::refused(Some(query.session))
     }
 
-    async fn sweep(&self, _: SweepBlobs) -> Result<SweptBlobs> {
-        Self::refused()
+    async fn sweep(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+        Self::refused(sweep.session)
     }
 }

@@ -29,7 +29,8 @@ pub trait SessionStoreExt: SessionStore {
     /// Returns the store as a trait object.
     fn as_store(&self) -> &dyn SessionStore;
 
-    /// Returns a handle on the sessions of this store, which takes times and ids from `effects`.
+    /// Returns a handle on the sessions of this store, whose clones share their data. It takes times and ids from
+    /// `effects`.
     ///
     /// ```
     /// use agent_core::clock::Effects;

@@ -62,12 +62,11 @@ pub async fn check_no_live_run(store: &dyn SessionStore) -> Result<()> {
         sleep(pause).await;
         let mut held = Vec::with_capacity(watched.len());
         for (session, mut watch) in watched {
-            match read(watch.check(store).await)? {
+            let Some(now) = read(store.load(session.id).await)? else { continue };
+            match read(watch.check_with(store, &now).await)? {
                 Some(HolderState::Silent) => held.push((session, watch)),
-                Some(HolderState::Alive | HolderState::Replaced) => {
-                    // Another holder may have begun since.
-                    return Err(busy(&read(store.load(session.id).await)?.unwrap_or(session)));
-                }
+                // Names the holder of the record that was judged: another one may have begun since the first look.
+                Some(HolderState::Alive | HolderState::Replaced) => return Err(busy(&now)),
                 Some(HolderState::Gone | HolderState::Released) | None => {}
             }
         }

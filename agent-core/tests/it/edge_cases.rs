@@ -7,6 +7,7 @@ use agent_core::event::{
     Decision, DocumentWritten, EventPayload, EventType, NewEvent, SpanCompleted, SpanStarted,
     ToolConfirmation, ToolOutcome, ToolUse,
 };
+use agent_core::json::RawJson;
 use agent_core::model::{
     Access, ActionKind, Actor, Attributes, ExternalHandle, Failure, Patch, PendingAction, Role, Status,
     Timer, Title, ToolPayloads, Workspace,
@@ -207,12 +208,23 @@ fn records_with_a_field_twice_are_refused() {
     let twice = |text: &str, field: &str, [one, two]: [&str; 2]| {
         format!("{},\"{field}\":{one},\"{field}\":{two}}}", text.strip_suffix('}').unwrap())
     };
-    let error =
-        Workspace::from_json(&twice(&workspace.to_json(), "provider", ["null", "\"a\""])).unwrap_err();
-    assert_eq!(
-        (error.kind(), &*error.to_string()),
-        (&ErrorKind::Corrupt, "the field provider is there twice")
-    );
+    let mut whole = workspace.clone().with_setting("theme", RawJson::parse("1").unwrap());
+    (whole.provider, whole.description) = (Some("p".into()), Some("d".into()));
+    whole.creator = Some(Actor::SYSTEM);
+    let json: std::collections::BTreeMap<String, RawJson> = serde_json::from_str(&whole.to_json()).unwrap();
+    assert!(json.len() >= 11, "each own field is there: {json:?}");
+    for field in json.keys() {
+        // The record has the field already.
+        let text = format!("{},\"{field}\":null}}", whole.to_json().strip_suffix('}').unwrap());
+        let error = Workspace::from_json(&text).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Corrupt, "{field}");
+        assert_eq!(error.to_string(), format!("the field {field} is there twice"));
+        let mut hidden = workspace.clone();
+        hidden.extra.insert(field.as_str(), RawJson::parse("null").unwrap());
+        let refused = hidden.check().unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{field}");
+        assert!(refused.to_string().contains(field.as_str()), "{refused}");
+    }
     let record = Driver::created().now().to_json();
     let error = SessionRecord::from_json(&twice(&record, "depth", ["0", "3"])).unwrap_err();
     assert_eq!((error.kind(), &*error.to_string()), (&ErrorKind::Corrupt, "the field depth is there twice"));

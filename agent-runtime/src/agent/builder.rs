@@ -177,7 +177,8 @@ impl AgentBuilder {
     /// Sets the store of sessions; see [`with_workspace_store`](Self::with_workspace_store) for an example.
     #[must_use]
     pub fn with_session_store(mut self, store: Arc<dyn SessionStore>) -> Self {
-        self.sessions = Some(Sessions::new(store, Effects::default()));
+        let effects = self.sessions.take().map_or_else(Effects::default, |former| former.effects().clone());
+        self.sessions = Some(Sessions::new(store, effects));
         self
     }
 
@@ -272,7 +273,9 @@ impl AgentBuilder {
         /// Without one, a text names the number of events that a model is not given any more.
         pub fn with_summarizer(summarizer: impl Summarizer) => summarizer = Some(Arc::new(summarizer));
 
-        /// Sets the source of time, ids and randomness; the default is that of the storage.
+        /// Sets the source of time, ids and randomness; the default is that of the storage, and of the
+    /// operating system if each store is set on its own. A storage that the host keeps has its own source: write beside
+    /// the agent with [`AgentRuntime::storage`].
         ///
         /// ```
         /// use agent_core::clock::Effects;

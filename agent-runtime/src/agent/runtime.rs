@@ -249,7 +249,7 @@ impl AgentRuntime {
 
     /// Returns a runtime with the same models and plugins on the stores of another tenant. No I/O.
     ///
-    /// The new runtime has no secrets until [`with_secrets`](Self::with_secrets) is called. Shutting down one of the
+    /// Times and ids come from this runtime's source, not from that of `storage`. The new runtime has no secrets until [`with_secrets`](Self::with_secrets) is called. Shutting down one of the
     /// runtimes shuts down all of them.
     ///
     /// ```

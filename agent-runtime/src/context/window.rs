@@ -271,7 +271,7 @@ impl Window {
         let is_older =
             |part: &Piece| matches!(part, Piece::Response { response, .. } if response.after < end);
         let is_other = assembled.window.as_ref().is_some_and(|window| !Arc::ptr_eq(window, &self.id));
-        if is_other || self.parts().skip(from).any(is_older) {
+        if is_other || self.parts.range(from..).any(|placed| is_older(&placed.part)) {
             return None;
         }
         let summary = self.summary.clone().filter(|_| assembled.window.is_none());

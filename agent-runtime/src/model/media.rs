@@ -1,4 +1,6 @@
-//! Media of a request that are blobs: their bytes are loaded just before the model is called.
+//! Media of a request that are blobs: their bytes are loaded before the first call that has them.
+//!
+//! The further requests of the run share them.
 
 use std::sync::Arc;
 

@@ -49,6 +49,7 @@ impl Driver {
             self.stale = false;
             // A log that omits payloads has less than the context of this run.
             if self.payloads() == ToolPayloads::Store {
+                self.given = None;
                 *context = self.read_context().await?;
             }
         }
@@ -232,6 +233,8 @@ impl Driver {
             return Ok(());
         }
         self.send(Update::Compacted { summarized: is_written });
+        // The next request begins with the summary: what the former one was made of is freed.
+        self.given = None;
         if context.is_whole() {
             context.compact(&compaction);
         } else {

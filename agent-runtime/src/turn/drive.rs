@@ -72,6 +72,7 @@ impl Driver {
 
     /// Ends a run that panicked: stores the pending commit, then the end of the run.
     async fn end_panicked(&mut self) -> Error {
+        self.given = None;
         let error = Error::new(
             ErrorKind::Provider,
             format!("session {}: the run panicked; its output until then is stored", self.session.id),

@@ -1,4 +1,4 @@
-//! Index keys in the background: those that are not in force any more are deleted later, and some are put.
+//! Deletion of index keys in the background, later than they go out of force.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ pub(crate) struct Background {
     bucket: Arc<Bucket>,
     waiting: Arc<Mutex<Waiting>>,
     task: Mutex<Option<JoinHandle<()>>>,
-    /// Keys that are being put or deleted.
+    /// Keys that are being deleted.
     begun: Mutex<Vec<JoinHandle<()>>>,
 }
 

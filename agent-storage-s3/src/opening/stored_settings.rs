@@ -1,7 +1,7 @@
 //! Object with the settings of a prefix.
 
-use agent_core::Result;
 use agent_core::json::to_text;
+use agent_core::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -55,13 +55,18 @@ fn read(key: &str, bytes: &Bytes) -> Result<Settings> {
     let lines = lines(bytes);
     let json =
         lines.first().and_then(|line| line.json(Tag::Head)).ok_or_else(|| corrupt(&object, "is damaged"))?;
-    if let Ok(Format { format }) = serde_json::from_str(json)
-        && format != FORMAT
-    {
+    let Ok(Format { format }) = serde_json::from_str(json) else {
+        return Err(corrupt(&object, "is damaged"));
+    };
+    if format != FORMAT {
         return Err(other_format(&object, format));
     }
     let stored: StoredSettings = serde_json::from_str(json).map_err(|error| {
-        corrupt(&object, "has settings that this version does not know").with_source(error)
+        let text = format!(
+            "{object} has a setting that this version does not know ({error}); use the version that wrote it, or copy \
+             the data to another prefix"
+        );
+        Error::new(ErrorKind::Unsupported, text).with_source(error)
     })?;
     Ok(stored.settings)
 }

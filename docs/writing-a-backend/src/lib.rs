@@ -140,10 +140,10 @@ impl Transaction {
         Ok(self.get(HEARTBEATS, &id.to_string())?.map_or(0, |heartbeats| heartbeats.len()))
     }
 
-    fn blob(&self, id: SessionId, name: BlobName) -> Result<Option<Vec<u8>>> {
+    fn blob<T>(&self, id: SessionId, name: BlobName, of: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
         let table = self.raw.open_table(BLOBS).map_err(failed)?;
         let bytes = table.get((&*self.tenant, &*id.to_string(), &*name.to_string())).map_err(failed)?;
-        Ok(bytes.map(|bytes| bytes.value().to_vec()))
+        Ok(bytes.map(|bytes| of(bytes.value())))
     }
 
     /// Returns the blobs of one session, or of all, each with its session.
@@ -200,8 +200,9 @@ impl SessionStore for ToyStore {
             let now = transaction.session(commit.session)?;
             let planned = plan(now.as_ref(), &commit)?;
             if let Plan::Write { events, after, blobs, .. } = &planned {
-                let (id, size) = (commit.session, |bytes: Vec<u8>| bytes.len() as u64);
-                NeededBlob::check(id, blobs, |name| transaction.blob(id, name).map(|blob| blob.map(size)))?;
+                NeededBlob::check(commit.session, blobs, |name| {
+                    transaction.blob(commit.session, name, |bytes| bytes.len() as u64)
+                })?;
                 if let (None, Some(parent)) = (now, after.origin.parent())
                     && transaction.existing_session(parent)?.status.state == SessionState::Deleted
                 {
@@ -326,8 +327,9 @@ impl BlobStore for ToyStore {
 
     async fn read(&self, read: ReadBlob) -> Result<BlobContent> {
         let (id, name) = (read.session, read.name);
-        let bytes = self.transaction(move |transaction| transaction.blob(id, name)).await?;
+        let bytes = self.transaction(move |transaction| transaction.blob(id, name, <[u8]>::to_vec)).await?;
         let bytes = bytes.ok_or_else(|| read.not_found())?;
+        // A range of the bytes has no name by which it could be checked later.
         if BlobName::of(&bytes) != name {
             return Err(Error::new(ErrorKind::Corrupt, format!("blob {name} of session {id} is damaged")));
         }

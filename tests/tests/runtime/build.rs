@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{agent, device, read, said};
-use agent_core::{Backend, ErrorKind, MemoryStore, Storage, TenantId, async_trait};
-use agent_runtime::{AgentBuilder, Config, EchoProvider, Plugin, Retry, ScriptedProvider, ToolSpec, Turn};
+use agent_core::clock::Effects;
+use agent_core::{Backend, ErrorKind, MemoryStore, Storage, TenantId, Timestamp, async_trait};
+use agent_runtime::{
+    AgentBuilder, AgentRuntime, Config, EchoProvider, Plugin, Retry, ScriptedProvider, ToolSpec, Turn,
+};
 use agent_tests::{Site, each_store};
 
 #[derive(Debug)]
@@ -138,6 +141,27 @@ async fn for_storage_serves_another_tenant() {
     read(chat_b.prompt("2").await.unwrap()).await;
     assert_eq!(said(&chat_b).await, [("user", "2".to_owned()), ("agent", "for b".to_owned())]);
     assert_eq!(*second.conversation_by_id(chat_a.id()).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+/// Times and ids come from the storage, unless the builder is given others; a runtime keeps its own on another storage.
+#[tokio::test]
+async fn the_agents_effects_come_before_those_of_a_storage() {
+    let storage = |year: i64| {
+        let effects = Effects::seeded(1, Timestamp::from_micros(year * 31_557_600_000_000));
+        Storage::from(MemoryStore::new()).with_effects(effects)
+    };
+    let year_of = |agent: &AgentRuntime| agent.effects().now().as_micros() / 31_557_600_000_000;
+    let builder = || AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(storage(10));
+    let of_storage = builder().build().unwrap();
+    assert_eq!(year_of(&of_storage), 10);
+    let chat = of_storage.conversation("a").await.unwrap();
+    assert_eq!(chat.record().created_at.as_micros() / 31_557_600_000_000, 10, "stored with that time");
+    let wrapped = builder().with_session_store(storage(30).sessions.store().clone()).build().unwrap();
+    assert_eq!(year_of(&wrapped), 10, "a store that is replaced keeps the effects");
+    let own = Effects::seeded(1, Timestamp::from_micros(20 * 31_557_600_000_000));
+    let own = builder().with_effects(own).build().unwrap();
+    assert_eq!(year_of(&own), 20);
+    assert_eq!(year_of(&own.for_storage(storage(30))), 20);
 }
 
 /// The parts are object-safe, and can be used from any task.

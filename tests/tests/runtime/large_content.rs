@@ -580,6 +580,7 @@ async fn death_at_any_step_leaves_nothing_wrong(site: Site) {
             }
             check_log(&chat).await;
             if !is_dead {
+                // The second request of the run reads no blob again.
                 assert!(step > 7, "{store}: it died at each of the {step} calls before");
                 break;
             }

@@ -482,12 +482,13 @@ async fn every_history_is_accepted_in_the_end() {
     let mut all = Counts::default();
     for seed in one.map_or(0..lives, |seed| seed..seed + 1) {
         let faulty = Faulty::new(MemoryStore::new().into());
+        let effects = Effects::seeded(seed, "2026-02-15T10:30:00Z".parse().unwrap());
         let limits =
             [ContextLimits::default(), ContextLimits::new(24, 1 << 20), ContextLimits::new(1000, 1500)];
         let world = Arc::new(World {
-            storage: faulty.storage(),
+            storage: faulty.storage().with_effects(effects.clone()),
             faulty,
-            effects: Effects::seeded(seed, "2026-02-15T10:30:00Z".parse().unwrap()),
+            effects,
             limits: limits[usize::try_from(seed % 3).unwrap()],
             session: Mutex::default(),
             counts: Mutex::default(),

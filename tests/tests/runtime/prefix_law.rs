@@ -360,12 +360,13 @@ async fn requests_begin_with_the_one_before(site: Site) {
     let mut all = Counts::default();
     for seed in one.map_or(0..lives, |seed| seed..seed + 1) {
         let place = Site::new(site.name).await.unsynced();
-        let storage = place.open().await;
+        let effects = Effects::seeded(seed, "2026-02-15T10:30:00Z".parse().unwrap());
+        let storage = place.open().await.with_effects(effects.clone());
         let limits =
             [ContextLimits::default(), ContextLimits::new(24, 1 << 20), ContextLimits::new(1000, 1500)];
         let judge = Arc::new(Judge {
             storage,
-            effects: Effects::seeded(seed, "2026-02-15T10:30:00Z".parse().unwrap()),
+            effects,
             limits: limits[usize::try_from(seed % 3).unwrap()],
             names_origin: seed % 2 == 0,
             session: Mutex::default(),

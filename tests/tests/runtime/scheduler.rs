@@ -376,7 +376,8 @@ async fn a_scheduler_runs_until_the_shutdown(site: Site) {
     }
     agent.shutdown(Duration::from_secs(5)).await.unwrap();
     task.await.unwrap();
-    storage
+    agent
+        .storage()
         .sessions
         .append(chat.id(), chat.record().head, vec![NewEvent::user_message("late")])
         .await

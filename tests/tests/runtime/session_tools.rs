@@ -214,6 +214,7 @@ async fn repeated_call_takes_effect_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let clock = clock();
     let effects = Effects::default().with_clock(clock.clone());
+    let storage = storage.with_effects(effects.clone());
     let (session, run) = calling(&storage, &effects).await;
     let mut said = Vec::new();
     for (tool, input) in TOOLS {
@@ -309,7 +310,7 @@ async fn crash_during_a_call_takes_effect_at_most_once(site: Site) {
             }
             if now.status.state == SessionState::Running {
                 let lost = Trigger::LeaseExpired(now.epoch);
-                storage.sessions.trigger(chat.id(), lost).await.unwrap();
+                living.storage().sessions.trigger(chat.id(), lost).await.unwrap();
             }
             while model.requests().len() < 2
                 && let Some(run) = chat.run_pending().await.unwrap()

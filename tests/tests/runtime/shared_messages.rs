@@ -109,7 +109,10 @@ async fn requests_share_the_messages_of_a_long_conversation() {
         let shared = both.filter(|(one, other)| std::ptr::eq::<ModelMessage>(*one, *other)).count();
         assert!(shared >= MESSAGES + 2, "only {shared} messages are shared");
     }
-    // A blob is read for the first request only.
+    // Each has the bytes of the picture that were read for the first one.
+    for request in &requests[1..] {
+        assert!(std::ptr::eq(&requests[0].messages[MESSAGES], &request.messages[MESSAGES]), "read again");
+    }
     let ModelMessage::User(content) = &requests[3].messages[MESSAGES] else { panic!("the picture is there") };
     let Some(MediaSource::Inline(bytes)) = content.parts[1].media().map(|media| &media.source) else {
         panic!("{content:?}")

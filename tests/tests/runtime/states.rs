@@ -98,7 +98,7 @@ async fn run_pending_starts_at_most_one_run(site: Site) {
     let mut timer = Timer::new("daily", at);
     timer.note = "Water the plants.".to_owned();
     let timer = NewEvent::timer_scheduled(timer);
-    storage.sessions.append(chat.id(), chat.record().head, vec![timer]).await.unwrap();
+    agent.storage().sessions.append(chat.id(), chat.record().head, vec![timer]).await.unwrap();
     assert!(chat.run_pending().await.unwrap().is_none(), "{name}: not due yet");
     assert!(chat.run_when_free().await.unwrap().is_none(), "{name}: nor does it wait for that");
     clock.0.store(60_000_000, Ordering::SeqCst);

@@ -17,7 +17,7 @@ use agent_runtime::{NewWorkspace, WorkspaceManager};
 
 use crate::endings::cut::{Cut, Cutting};
 use crate::endings::site::{
-    DAY, Hands, SECRET, Site, check_gone, device, effects, manager, sessions, small_world, world,
+    DAY, Hands, SECRET, Site, check_gone, device, effects, sessions, small_world, world,
 };
 
 fn alice() -> Actor {
@@ -27,7 +27,7 @@ fn alice() -> Actor {
 /// The stores as alice uses them.
 fn audited(storage: &Storage, clock: &Hands) -> (Storage, WorkspaceManager) {
     let storage = audit::audited(&storage.clone().with_effects(effects(clock)), alice());
-    (storage.clone(), manager(&storage, clock))
+    (storage.clone(), WorkspaceManager::new(storage))
 }
 
 /// All notes, the oldest first, two at a time.
@@ -53,6 +53,7 @@ fn ended(notes: &[AuditEntry]) -> String {
         assert_eq!((begun.audited.outcome, begun.audited.begun), (None, None), "{begun:?}");
         assert_eq!(ended.audited.begun, Some(begun.seq), "{ended:?}");
         assert!(begun.at < ended.at && begun.by == ended.by);
+        assert!(begun.at.to_string().starts_with("2026-02"), "by the clock of the test: {}", begun.at);
         let (audited, outcome) = (&ended.audited, ended.audited.outcome.unwrap());
         assert_eq!(
             (audited.operation, audited.workspace, audited.session, &audited.device),
