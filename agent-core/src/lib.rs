@@ -77,7 +77,7 @@ pub mod store;
 pub use async_trait::async_trait;
 
 pub use base::{
-    BlobName, CommitId, DeviceId, Epoch, Error, ErrorKind, EventId, ParseError, Result, Revision, RunId, Seq,
+    BlobName, CommitId, DeviceId, Epoch, Error, ErrorKind, EventId, ParseError, Result, OwnerId, Revision, RunId, Seq,
     SessionId, TenantId, Timestamp, WorkspaceId, WriteOutcome, clock, isolated, json, state_machine as state,
 };
 pub use commit::plan::plan;

@@ -87,14 +87,14 @@ impl RigMemory {
         conversation: &ConversationId,
     ) -> Result<std::result::Result<Arc<SessionRecord>, NewSession>> {
         let key: ConversationKey = conversation.as_str().parse()?;
-        let mut generation = 0;
+        let (owner, mut generation) = (self.storage.owner(), 0);
         loop {
-            match self.storage.sessions.load(key.session_id(self.workspace, generation)).await {
+            match self.storage.sessions.load(key.session_id(owner, self.workspace, generation)).await {
                 Ok(session) if session.status.state != SessionState::Deleted => return Ok(Ok(session)),
                 Ok(_) => generation += 1,
                 Err(error) if *error.kind() == ErrorKind::Deleted => generation += 1,
                 Err(error) if *error.kind() == ErrorKind::NotFound => {
-                    return Ok(Err(NewSession::conversation(&key, self.workspace, generation)));
+                    return Ok(Err(NewSession::conversation(&key, owner, self.workspace, generation)));
                 }
                 Err(error) => return Err(error),
             }

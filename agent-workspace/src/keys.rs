@@ -10,7 +10,10 @@ use agent_core::state::SessionState;
 use agent_core::text::quoted;
 use agent_core::{Error, ErrorKind, Result, SessionId, WorkspaceId};
 
-use crate::manager::WorkspaceManager;
+use crate::manager::{ATTEMPTS, WorkspaceManager};
+
+/// Key of the main session of an owner in a workspace without an owner.
+const MAIN_SESSION_KEY: &str = "main session";
 
 /// Result of a lookup by key.
 #[derive(Clone, Debug)]
@@ -61,7 +64,28 @@ impl WorkspaceManager {
             }
         };
         self.need_workspace(workspace).await?;
-        Ok(Lookup::Free(Box::new(NewSession::conversation(key, workspace, generation))))
+        Ok(Lookup::Free(Box::new(NewSession::conversation(key, self.storage.owner(), workspace, generation))))
+    }
+
+    /// Returns the main session of the storage's owner in a workspace without an owner.
+    pub(crate) async fn main_session_of_owner(
+        &self,
+        workspace: WorkspaceId,
+    ) -> Result<Arc<SessionRecord>> {
+        let key: ConversationKey = MAIN_SESSION_KEY.parse()?;
+        for _ in 0..ATTEMPTS {
+            let created = match self.lookup_conversation(workspace, &key, true).await? {
+                Lookup::Taken(session) => return Ok(session),
+                Lookup::Free(new) => self.create_session(*new).await,
+            };
+            if let Some(session) = self.unless_raced(workspace, created).await? {
+                return Ok(session);
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("the main session in workspace {workspace} keeps changing; try again"),
+        ))
     }
 
     /// Returns the newest session of a key; `None` if no session has this key.
@@ -103,7 +127,7 @@ impl WorkspaceManager {
         key: &ConversationKey,
         generation: u64,
     ) -> Result<Option<Newest>> {
-        let id = key.session_id(workspace, generation);
+        let id = key.session_id(self.storage.owner(), workspace, generation);
         let record = match self.storage.sessions.load(id).await {
             Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) if *error.kind() == ErrorKind::Corrupt => Err(damaged(workspace, key, id, error)),

@@ -537,6 +537,9 @@ impl WorkspaceManager {
     ///
     /// If the main session was deleted, a new session replaces it, so that the workspace stays usable.
     ///
+    /// In a workspace without an owner, each [owner](Storage::for_owner) has a main session of its own: the conversation
+    /// with the key `main session`. [`Workspace::main_session`](field@Workspace::main_session) is that of the tenant.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::MemoryStore;
@@ -555,6 +558,9 @@ impl WorkspaceManager {
     /// main session is damaged: `agent_admin::salvage` creates a session from its readable part, and
     /// [`set_main_session`](Self::set_main_session) makes that session the main one. Errors of the store.
     pub async fn main_session(&self, workspace: &Workspace) -> Result<Arc<SessionRecord>> {
+        if workspace.owner.as_ref() != self.storage.owner() && workspace.owner.is_none() {
+            return self.main_session_of_owner(workspace.id).await;
+        }
         let (id, mut main) = (workspace.id, workspace.main_session);
         for _ in 0..ATTEMPTS {
             let session = match self.session_or_new(NewSession::new(main, id)).await {

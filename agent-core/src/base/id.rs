@@ -219,6 +219,41 @@ impl FromStr for DeviceId {
     }
 }
 
+/// Id of an owner: a user of a tenant, as the host names them; 1 to 256 bytes of text without control characters.
+///
+/// The id is opaque, compared byte by byte, and never becomes a path or a key unhashed. A store keeps it as it is:
+/// give an id by which the host finds the user, for example the subject of a token, not a name or an address.
+///
+/// ```
+/// use agent_core::OwnerId;
+///
+/// let owner: OwnerId = "auth0|507f1f77".parse()?;
+/// assert_eq!(owner.as_str(), "auth0|507f1f77");
+/// assert!("".parse::<OwnerId>().is_err());
+/// # Ok::<(), agent_core::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerId(Box<str>);
+
+impl OwnerId {
+    /// Maximum number of bytes of an owner's id.
+    pub const MAX_BYTES: usize = 256;
+
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for OwnerId {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        check_text("owner id", text, Self::MAX_BYTES)?;
+        Ok(Self(text.into()))
+    }
+}
+
 /// Id of a tenant: `[a-z0-9][a-z0-9_-]{0,62}`. Single-tenant hosts use [`TenantId::default`].
 ///
 /// ```
@@ -316,6 +351,7 @@ macro_rules! text_id {
 }
 
 text_id!(DeviceId);
+text_id!(OwnerId);
 text_id!(TenantId);
 
 macro_rules! counter {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::base::{
-    Error, ErrorKind, JsonFault, ParseError, RawFields, RawJson, Result, Revision, SessionId, Timestamp,
+    Error, ErrorKind, JsonFault, OwnerId, ParseError, RawFields, RawJson, Result, Revision, SessionId, Timestamp,
     WorkspaceId, check_text, to_text,
 };
 use crate::model::actor::Actor;
@@ -39,6 +39,10 @@ use crate::setters;
 pub struct Workspace {
     /// Id of the workspace.
     pub id: WorkspaceId,
+    /// Owner of the workspace, set by the [handle](crate::Storage::for_owner) through which it was created; never changes.
+    /// `None` for a workspace that all owners of the tenant may use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<OwnerId>,
     /// Name for people: 1 to 256 bytes without control characters.
     pub name: String,
     /// Time at which the workspace was created.
@@ -90,6 +94,7 @@ impl Workspace {
     pub fn new(id: WorkspaceId, name: impl Into<String>, main_session: SessionId, at: Timestamp) -> Self {
         Self {
             id,
+            owner: None,
             name: name.into(),
             created_at: at,
             last_accessed: at,
@@ -169,7 +174,7 @@ impl Workspace {
     /// # Errors
     ///
     /// `Conflict` if the precondition does not hold, `NotFound` if there is no record to replace,
-    /// `InvalidInput` for [`Precondition::None`].
+    /// `InvalidInput` for [`Precondition::None`], and for another owner than that of the stored record.
     ///
     /// ```
     /// use agent_core::clock::Effects;
@@ -199,6 +204,12 @@ impl Workspace {
             }
             (Precondition::Matches(_) | Precondition::MustExist, None) => {
                 return Err(Error::new(ErrorKind::NotFound, format!("workspace {} does not exist", self.id)));
+            }
+            (_, Some(now)) if now.owner != self.owner => {
+                return Err(Error::invalid(format!(
+                    "workspace {} keeps the owner with which it was created; change the record that was loaded",
+                    self.id
+                )));
             }
             _ => {}
         }
@@ -235,6 +246,7 @@ impl Workspace {
         })?;
         let workspace = Self {
             id: f.need("id")?,
+            owner: f.take("owner")?,
             name: f.need("name")?,
             created_at: f.need("created_at")?,
             last_accessed: f.need("last_accessed")?,
@@ -255,6 +267,7 @@ impl Workspace {
 /// Names of the record's own fields. No unknown field may have such a name.
 const FIELDS: &[&str] = &[
     "id",
+    "owner",
     "name",
     "created_at",
     "last_accessed",

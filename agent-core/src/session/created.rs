@@ -1,6 +1,6 @@
 //! Requests for a new session, a fork or a child.
 
-use crate::base::{Seq, SessionId, WorkspaceId};
+use crate::base::{OwnerId, Seq, SessionId, WorkspaceId};
 use crate::event::{Created, Inherited};
 use crate::model::{Attributes, Lineage, Origin, Patch};
 use crate::session::key::ConversationKey;
@@ -96,6 +96,7 @@ impl NewSession {
             id,
             created: Created {
                 workspace,
+                owner: None,
                 origin: Origin::New,
                 depth: 0,
                 lineage: Lineage::default(),
@@ -105,23 +106,31 @@ impl NewSession {
         }
     }
 
-    /// Creates the empty session of a conversation key; `generation` is the number of deleted sessions of the same key.
+    /// Creates the empty session of a conversation key, for the [owner](crate::store::Sessions::owner) of the handle
+    /// through which it is created; `generation` is the number of deleted sessions of the same key.
     ///
     /// ```
     /// use agent_core::WorkspaceId;
     /// use agent_core::session::{ConversationKey, NewSession};
     ///
     /// let key: ConversationKey = "support/4711".parse()?;
-    /// let new = NewSession::conversation(&key, WorkspaceId::DEFAULT, 0);
-    /// assert_eq!(new.id, key.session_id(WorkspaceId::DEFAULT, 0));
+    /// let new = NewSession::conversation(&key, None, WorkspaceId::DEFAULT, 0);
+    /// assert_eq!(new.id, key.session_id(None, WorkspaceId::DEFAULT, 0));
     /// # Ok::<(), agent_core::Error>(())
     /// ```
-    pub fn conversation(key: &ConversationKey, workspace: WorkspaceId, generation: u64) -> Self {
+    pub fn conversation(
+        key: &ConversationKey,
+        owner: Option<&OwnerId>,
+        workspace: WorkspaceId,
+        generation: u64,
+    ) -> Self {
         let mut patch = Patch::new().with_label(Attributes::CONVERSATION_KEY, key.as_str());
         if generation > 0 {
             patch = patch.with_reference(Attributes::CONVERSATION_GENERATION, generation.to_string());
         }
-        Self::new(key.session_id(workspace, generation), workspace).with_patch(&patch)
+        let mut new = Self::new(key.session_id(owner, workspace, generation), workspace).with_patch(&patch);
+        new.created.owner = owner.cloned();
+        new
     }
 
     /// Creates a fork of `parent`, which shares the history up to and including the head of `parent`.
@@ -149,9 +158,8 @@ impl NewSession {
     /// # Ok(()) }
     /// ```
     pub fn fork(id: SessionId, parent: &SessionRecord) -> Self {
-        let mut new = Self::new(id, parent.workspace);
+        let mut new = Self::beside(id, parent);
         new.created.origin = Origin::Fork { parent: parent.id, at: parent.head };
-        new.created.depth = parent.depth.saturating_add(1);
         new.created.lineage = parent.lineage.forked(parent.id, parent.head);
         new.created.attributes = parent.attributes.inherited();
         new.created.inherited = Inherited {
@@ -178,8 +186,15 @@ impl NewSession {
 
     /// Creates a helper of `parent`, in the same workspace, with a history of its own.
     pub fn child(id: SessionId, parent: &SessionRecord) -> Self {
-        let mut new = Self::new(id, parent.workspace);
+        let mut new = Self::beside(id, parent);
         new.created.origin = Origin::Child { parent: parent.id, at: parent.head };
+        new
+    }
+
+    /// Creates an empty session in the workspace of `parent`, with its owner.
+    fn beside(id: SessionId, parent: &SessionRecord) -> Self {
+        let mut new = Self::new(id, parent.workspace);
+        new.created.owner.clone_from(&parent.owner);
         new.created.depth = parent.depth.saturating_add(1);
         new
     }

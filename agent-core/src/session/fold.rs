@@ -87,7 +87,7 @@ impl SessionRecord {
     /// [`Maintenance::delete_damaged`](crate::store::Maintenance::delete_damaged).
     ///
     /// `known` is the fold of the readable part of its log, and `last` the last event that is readable in any part.
-    /// The tombstone keeps ids, times, state and lineage.
+    /// The tombstone keeps ids, owner, times, state and lineage.
     ///
     /// ```
     /// use agent_core::clock::Effects;
@@ -113,6 +113,7 @@ impl SessionRecord {
         if let Some(known) = known {
             (created.origin, created.depth) = (known.origin, known.depth);
             created.lineage = known.lineage.clone();
+            created.owner.clone_from(&known.owner);
         }
         let creator = known.map_or(Actor::SYSTEM, |known| known.creator.clone());
         let mut tombstone = Self::empty(id, created, creator, known.map_or(at, |known| known.created_at));
@@ -129,6 +130,7 @@ impl SessionRecord {
         Self {
             id,
             workspace: created.workspace,
+            owner: created.owner,
             head: created.lineage.base(),
             status: Status::new(SessionState::Initializing, Reason::Fresh),
             state_before_archive: None,

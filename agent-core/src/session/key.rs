@@ -3,12 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::base::{ParseError, SessionId, WorkspaceId, check_text, uuid_of};
+use crate::base::{OwnerId, ParseError, SessionId, WorkspaceId, check_text, uuid_of};
 use crate::model::Attributes;
 
 /// Key by which a host finds a conversation: 1 to 512 bytes of text without control characters.
 ///
-/// A key belongs to one workspace, is compared byte by byte, and never becomes a path. The id of its session is
+/// A key belongs to one owner and one workspace, is compared byte by byte, and never becomes a path. The id of its session is
 /// [derived](Self::session_id) from it, so that of several concurrent creators one wins on every store. The session's
 /// record holds the key as the label [`CONVERSATION_KEY`](crate::model::Attributes::CONVERSATION_KEY).
 ///
@@ -17,9 +17,10 @@ use crate::model::Attributes;
 /// use agent_core::session::ConversationKey;
 ///
 /// let key: ConversationKey = "support/4711".parse()?;
-/// let session = key.session_id(WorkspaceId::DEFAULT, 0);
+/// let session = key.session_id(None, WorkspaceId::DEFAULT, 0);
 /// assert_eq!(session.to_string(), "b9ce3eee-5778-89b0-8cf1-5817a17120ca");
-/// assert_ne!(session, key.session_id(WorkspaceId::DEFAULT, 1));
+/// assert_ne!(session, key.session_id(None, WorkspaceId::DEFAULT, 1));
+/// assert_ne!(session, key.session_id(Some(&"alice".parse()?), WorkspaceId::DEFAULT, 0));
 /// assert!("line\nfeed".parse::<ConversationKey>().is_err());
 /// # Ok::<(), agent_core::Error>(())
 /// ```
@@ -40,17 +41,25 @@ impl ConversationKey {
     /// The first session of a key has generation 0. A session that replaces a deleted one has the next generation.
     ///
     /// The id is a UUID of version 8: the first bits of the SHA-256 of the workspace's id, the text
-    /// `conversation key`, the generation in decimal digits, and the key. Each of the three texts is preceded by its
-    /// length in 8 bytes, so that no two keys hash the same bytes. The derivation never changes.
-    pub fn session_id(&self, workspace: WorkspaceId, generation: u64) -> SessionId {
-        let parts = ["conversation key", &generation.to_string(), &self.0];
-        SessionId::from_uuid(uuid_of(workspace.as_uuid(), &parts))
+    /// `conversation key`, the generation in decimal digits, the key, and the owner, if there is one. Each of these texts is
+    /// preceded by its length in 8 bytes, so that no two keys hash the same bytes. The derivation never changes.
+    pub fn session_id(
+        &self,
+        owner: Option<&OwnerId>,
+        workspace: WorkspaceId,
+        generation: u64,
+    ) -> SessionId {
+        let generation = generation.to_string();
+        let parts = ["conversation key", &generation, &self.0, owner.map_or("", OwnerId::as_str)];
+        let used = if owner.is_some() { &parts[..] } else { &parts[..3] };
+        SessionId::from_uuid(uuid_of(workspace.as_uuid(), used))
     }
 }
 
 /// Returns the key that a session's attributes name, if the session's id is derived from it.
 pub(super) fn key_of(
     id: SessionId,
+    owner: Option<&OwnerId>,
     workspace: WorkspaceId,
     attributes: &Attributes,
 ) -> Option<ConversationKey> {
@@ -59,7 +68,7 @@ pub(super) fn key_of(
         Some(generation) => generation.parse().ok()?,
         None => 0,
     };
-    (key.session_id(workspace, generation) == id).then_some(key)
+    (key.session_id(owner, workspace, generation) == id).then_some(key)
 }
 
 impl FromStr for ConversationKey {

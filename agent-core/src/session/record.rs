@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::base::{
-    Epoch, Error, ErrorKind, JsonFault, RawFields, Reason, Result, Revision, Seq, SessionId, SessionState,
+    Epoch, Error, ErrorKind, JsonFault, OwnerId, RawFields, Reason, Result, Revision, Seq, SessionId, SessionState,
     Timestamp, WorkspaceId, is_default, size_bytes, to_text,
 };
 use crate::event::{DocumentWritten, Event};
@@ -86,6 +86,8 @@ record! {
     id: SessionId, always, kept;
     /// Workspace that the session belongs to.
     workspace: WorkspaceId, always, kept;
+    /// Owner of the session; never changes. `None` for a session of the whole tenant.
+    owner: Option<OwnerId>, unless_default, kept;
     /// Sequence number of the last event.
     head: Seq, always, kept;
     /// State of the session and the reason for it.
@@ -355,7 +357,7 @@ impl SessionRecord {
     /// # use agent_core::{MemoryStore, Storage, WorkspaceId};
     /// # let storage = Storage::from(MemoryStore::new());
     /// let key: ConversationKey = "support/4711".parse()?;
-    /// let new = NewSession::conversation(&key, WorkspaceId::DEFAULT, 0);
+    /// let new = NewSession::conversation(&key, None, WorkspaceId::DEFAULT, 0);
     /// let session = storage.sessions.create(new).await?;
     /// assert_eq!(session.conversation_key(), Some(key));
     ///
@@ -364,13 +366,13 @@ impl SessionRecord {
     /// # Ok(()) }
     /// ```
     pub fn conversation_key(&self) -> Option<ConversationKey> {
-        key_of(self.id, self.workspace, &self.attributes)
+        key_of(self.id, self.owner.as_ref(), self.workspace, &self.attributes)
     }
 
     /// For backends: returns what remains of the record of a deleted session after a
     /// [purge](crate::store::session::SessionStore::purge).
     ///
-    /// The tombstone keeps the session's id and workspace, its head and state, its origin and lineage, its times, the
+    /// The tombstone keeps the session's id, owner and workspace, its head and state, its origin and lineage, its times, the
     /// ids of its last commits, and numbers: of messages, of events, of its newest lease. It keeps nothing that a
     /// person, a model or a host wrote: no title, labels, metadata, references, resources, mounts, handles,
     /// documents, names of actors, calls, timers, questions, failures, currencies or unknown fields.

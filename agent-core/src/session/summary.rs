@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Seq, SessionId, Timestamp, WorkspaceId};
+use crate::base::{OwnerId, Seq, SessionId, Timestamp, WorkspaceId};
 use crate::model::{Actor, Attributes, Counts, Origin, Status};
 use crate::session::key::{ConversationKey, key_of};
 use crate::session::record::SessionRecord;
@@ -33,6 +33,9 @@ pub struct SessionSummary {
     pub id: SessionId,
     /// Workspace that the session belongs to.
     pub workspace: WorkspaceId,
+    /// Owner of the session; `None` for a session of the whole tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<OwnerId>,
     /// Sequence number of the last event.
     pub head: Seq,
     /// State of the session and the reason for it.
@@ -70,13 +73,13 @@ impl SessionSummary {
     ///
     /// # let store = MemoryStore::new().sessions(&Effects::default());
     /// let key: ConversationKey = "support/4711".parse()?;
-    /// store.create(NewSession::conversation(&key, WorkspaceId::DEFAULT, 0)).await?;
+    /// store.create(NewSession::conversation(&key, None, WorkspaceId::DEFAULT, 0)).await?;
     /// let listed = store.list(SessionQuery::new()).await?.items.remove(0);
     /// assert_eq!(listed.conversation_key(), Some(key));
     /// # Ok(()) }
     /// ```
     pub fn conversation_key(&self) -> Option<ConversationKey> {
-        key_of(self.id, self.workspace, &self.attributes)
+        key_of(self.id, self.owner.as_ref(), self.workspace, &self.attributes)
     }
 }
 
@@ -85,6 +88,7 @@ impl From<&SessionRecord> for SessionSummary {
         Self {
             id: session.id,
             workspace: session.workspace,
+            owner: session.owner.clone(),
             head: session.head,
             status: session.status,
             origin: session.origin,

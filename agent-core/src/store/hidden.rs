@@ -8,7 +8,7 @@ use crate::base::{
     Error, ErrorKind, Result, SessionId, SessionState, WorkspaceId, check_text, quoted, uuid_of,
 };
 use crate::commit::{Commit, Precondition, Trigger};
-use crate::model::Patch;
+use crate::model::{Attributes, Patch};
 use crate::session::{NewSession, SessionRecord};
 use crate::store::ext::SessionStoreExt;
 use crate::store::session::SessionStore;
@@ -196,6 +196,38 @@ impl HiddenSession {
     pub fn id(&self) -> SessionId {
         let (kind, [first, second]) = self.parts();
         SessionId::from_uuid(uuid_of(self.workspace().as_uuid(), &[kind, first, second]))
+    }
+
+    /// Returns the hidden session that has this id and these attributes; `None` for any other session. Its id proves it:
+    /// the label [`hidden`](Self::LABEL) alone does not.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, Storage, WorkspaceId};
+    /// use agent_core::store::HiddenSession;
+    ///
+    /// # let storage = Storage::from(MemoryStore::new());
+    /// let objective = HiddenSession::objective(WorkspaceId::DEFAULT, "travel", "oslo");
+    /// let session = objective.open(&storage.sessions).await?;
+    /// assert_eq!(HiddenSession::of(session.id, session.workspace, &session.attributes), Some(objective));
+    /// # Ok(()) }
+    /// ```
+    pub fn of(id: SessionId, workspace: WorkspaceId, attributes: &Attributes) -> Option<Self> {
+        let label = attributes.labels.get(Self::LABEL).filter(|_| Self::may_have(id))?;
+        let (kind, names) = label.split_once('/').unwrap_or((label, ""));
+        let named = |session: Self| (session.id() == id && session.workspace() == workspace).then_some(session);
+        match kind {
+            "tenant" => named(Self::Tenant),
+            "audit" => named(Self::Audit),
+            "project" => named(Self::project(workspace, names)),
+            "agent" => named(Self::agent(workspace, names)),
+            "area" => named(Self::area(workspace, names.parse().ok()?)),
+            // Both names may contain a slash.
+            "objective" => names
+                .match_indices('/')
+                .find_map(|(at, _)| named(Self::objective(workspace, &names[..at], &names[at + 1..]))),
+            _ => None,
+        }
     }
 
     /// Returns whether an id may be that of a hidden session.

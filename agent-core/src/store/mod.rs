@@ -18,6 +18,7 @@ pub(crate) mod live;
 pub(crate) mod maintenance;
 pub(crate) mod memory;
 pub(crate) mod open_state;
+pub(crate) mod owner;
 pub(crate) mod page;
 pub(crate) mod purge;
 pub(crate) mod read;

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::base::json::millis;
-use crate::base::{Error, ErrorKind, Result, Seq, SessionId, SessionState, Timestamp, WorkspaceId};
+use crate::base::{Error, ErrorKind, OwnerId, Result, Seq, SessionId, SessionState, Timestamp, WorkspaceId};
 use crate::commit::{Commit, Committed};
 use crate::model::{Actor, INACTIVE_AFTER_LABEL};
 use crate::session::{SessionRecord, SessionSummary};
@@ -326,6 +326,8 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
 pub struct SessionQuery {
     /// Workspace of the sessions; `None` for any.
     pub workspace: Option<WorkspaceId>,
+    /// Owner of the sessions; `None` for any.
+    pub owner: Option<OwnerId>,
     /// States of the sessions; empty for all that are not hidden.
     pub states: Vec<SessionState>,
     /// Labels that the sessions must have, all of them.
@@ -358,6 +360,7 @@ impl Default for SessionQuery {
     fn default() -> Self {
         Self {
             workspace: None,
+            owner: None,
             states: Vec::new(),
             labels: BTreeMap::new(),
             creator: None,
@@ -380,6 +383,9 @@ impl SessionQuery {
     setters! {
         /// Selects sessions of this workspace only.
         pub fn with_workspace(id: WorkspaceId) => workspace = Some(id);
+
+        /// Selects sessions of this owner only.
+        pub fn with_owner(owner: OwnerId) => owner = Some(owner);
 
         /// Selects sessions in one of these states only.
         pub fn with_states(states: impl IntoIterator<Item = SessionState>) => states = states.into_iter().collect();
@@ -519,6 +525,7 @@ impl SessionQuery {
         let shown = if self.states.is_empty() { !state.is_hidden() } else { self.states.contains(&state) };
         shown
             && self.workspace.is_none_or(|workspace| session.workspace == workspace)
+            && self.owner.as_ref().is_none_or(|owner| session.owner.as_ref() == Some(owner))
             && self.labels.iter().all(|(key, value)| session.attributes.labels.get(key) == Some(value))
             && self.creator.as_ref().is_none_or(|creator| session.creator == *creator)
             && self.parent.is_none_or(|parent| session.origin.parent() == Some(parent))
@@ -550,6 +557,7 @@ impl SessionQuery {
         // A field that a later version adds is left out if it is not set, so that stored cursors stay valid.
         let mut print = Fingerprint::of("sessions")
             .field("workspace", self.workspace.map(|id| id.as_uuid().to_string()))
+            .field("owner", self.owner.as_ref().map(OwnerId::as_str))
             .field("creator", self.creator.as_ref().map(Actor::to_string))
             .field("parent", self.parent.map(|id| id.to_string()))
             .field("due", self.due.map(|at| at.as_micros().to_string()))

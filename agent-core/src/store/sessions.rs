@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::base::{Effects, Error, Result, Seq, SessionId};
+use crate::base::{Effects, Error, OwnerId, Result, Seq, SessionId};
 use crate::commit::{Commit, Committed, Precondition, Trigger};
 use crate::event::{ChildCreated, EventPayload, NewEvent};
 use crate::model::Patch;
@@ -40,6 +40,7 @@ use crate::store::{compact, fork, retry};
 pub struct Sessions {
     store: Arc<dyn SessionStore>,
     effects: Effects,
+    owner: Option<OwnerId>,
 }
 
 impl Deref for Sessions {
@@ -53,7 +54,18 @@ impl Deref for Sessions {
 impl Sessions {
     /// Creates a handle on the sessions of `store`.
     pub fn new(store: Arc<dyn SessionStore>, effects: Effects) -> Self {
-        Self { store, effects }
+        Self { store, effects, owner: None }
+    }
+
+    /// Sets the owner that the store shows the sessions of.
+    pub(crate) fn with_owner(self, owner: Option<OwnerId>) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// Returns the owner of the handle, and of the sessions that are created through it; `None` for a handle of the whole
+    /// tenant. See [`Storage::for_owner`](crate::Storage::for_owner).
+    pub const fn owner(&self) -> Option<&OwnerId> {
+        self.owner.as_ref()
     }
 
     /// Returns the store.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::base::{Effects, Result, TenantId, Timestamp};
+use crate::base::{Effects, OwnerId, Result, TenantId, Timestamp};
 use crate::store::binding::BindingStore;
 use crate::store::maintenance::Pending;
 use crate::store::page::{Damaged, Page};
@@ -63,13 +63,26 @@ impl Storage {
     /// Sets the source of times and ids.
     #[must_use]
     pub fn with_effects(self, effects: Effects) -> Self {
-        Self { sessions: Sessions::new(self.sessions.store().clone(), effects), ..self }
+        let owner = self.owner().cloned();
+        let sessions = Sessions::new(self.sessions.store().clone(), effects).with_owner(owner);
+        Self { sessions, ..self }
     }
 
     /// Replaces the store of sessions, for example by a wrapper around it.
     #[must_use]
     pub fn with_session_store(self, store: Arc<dyn SessionStore>) -> Self {
-        Self { sessions: Sessions::new(store, self.effects().clone()), ..self }
+        let owner = self.owner().cloned();
+        Self { sessions: Sessions::new(store, self.effects().clone()).with_owner(owner), ..self }
+    }
+
+    /// Sets the owner whose storage this is.
+    pub(crate) fn with_owner(self, owner: OwnerId) -> Self {
+        Self { sessions: self.sessions.with_owner(Some(owner)), ..self }
+    }
+
+    /// Returns the owner whose storage this is; `None` for that of the whole tenant.
+    pub const fn owner(&self) -> Option<&OwnerId> {
+        self.sessions.owner()
     }
 
     /// Returns the source of times and ids.

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
+use crate::base::{Error, ErrorKind, OwnerId, Result, Revision, Timestamp, WorkspaceId};
 use crate::commit::Precondition;
 use crate::model::{Workspace, WorkspaceStatus};
 use crate::setters;
@@ -405,6 +405,10 @@ impl fmt::Debug for ContentHash {
 #[serde(default)]
 #[non_exhaustive]
 pub struct WorkspaceQuery {
+    /// Owner of the workspaces; `None` for any. See also [`with_unowned`](Self::with_unowned()).
+    pub owner: Option<OwnerId>,
+    /// True to include the workspaces without an owner beside those of [`owner`](field@Self::owner).
+    pub with_unowned: bool,
     /// True to include workspaces whose deletion has begun.
     pub with_deleting: bool,
     /// True to count all matching workspaces, on all pages; see [`with_total`](Self::with_total()) for the cost.
@@ -418,7 +422,7 @@ pub struct WorkspaceQuery {
 
 impl Default for WorkspaceQuery {
     fn default() -> Self {
-        Self { with_deleting: false, with_total: false, limit: 50, cursor: None }
+        Self { owner: None, with_unowned: false, with_deleting: false, with_total: false, limit: 50, cursor: None }
     }
 }
 
@@ -429,6 +433,12 @@ impl WorkspaceQuery {
     }
 
     setters! {
+        /// Selects workspaces of this owner only.
+        pub fn with_owner(owner: OwnerId) => owner = Some(owner);
+
+        /// Includes the workspaces without an owner beside those of the owner.
+        pub fn with_unowned() => with_unowned = true;
+
         /// Includes workspaces whose deletion has begun.
         pub fn with_deleting() => with_deleting = true;
 
@@ -449,12 +459,21 @@ impl WorkspaceQuery {
     /// Returns the fingerprint by which a cursor recognizes its query.
     pub fn fingerprint(&self) -> u64 {
         let deleting = self.with_deleting.then_some("deleting");
-        Fingerprint::of("workspaces").field("with", deleting).finish()
+        let unowned = (self.owner.is_some() && self.with_unowned).then_some("unowned");
+        Fingerprint::of("workspaces")
+            .field("with", deleting)
+            .field("owner", self.owner.as_ref().map(OwnerId::as_str))
+            .field("and", unowned)
+            .finish()
     }
 
     /// Returns whether a workspace matches the query.
     pub fn matches(&self, workspace: &Workspace) -> bool {
-        self.with_deleting || workspace.status == WorkspaceStatus::Active
+        let owned = self.owner.as_ref().is_none_or(|owner| match &workspace.owner {
+            Some(of) => of == owner,
+            None => self.with_unowned,
+        });
+        owned && (self.with_deleting || workspace.status == WorkspaceStatus::Active)
     }
 
     /// For backends: sorts workspaces in the list's order.

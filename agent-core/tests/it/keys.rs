@@ -25,7 +25,7 @@ fn odd_keys_are_kept_or_refused() {
     for text in ["a", " ", "../../x", "a/b", "Küche", "con", "\u{202e}x", "\u{feff}", "🙂", &longest] {
         assert_eq!(key(text).as_str(), text);
         // It is a value that a label takes, too.
-        let session = created(NewSession::conversation(&key(text), WorkspaceId::DEFAULT, 0));
+        let session = created(NewSession::conversation(&key(text), None, WorkspaceId::DEFAULT, 0));
         assert_eq!(session.conversation_key(), Some(key(text)));
     }
     for text in ["", "a\0b", "a\nb", "\u{7f}", "\u{85}", &longer] {
@@ -44,7 +44,7 @@ fn ids_of_keys_are_pinned() {
         (WorkspaceId::DEFAULT, "Küche", 12, "956dce4c-81c7-8b6e-a201-7595ac28d7ed"),
         (workspace, "support/4711", 0, "df9c5f56-e1b8-8e81-aa33-2f8c9f0b452c"),
     ] {
-        assert_eq!(key(text).session_id(workspace, generation).to_string(), id, "{text} {generation}");
+        assert_eq!(key(text).session_id(None, workspace, generation).to_string(), id, "{text} {generation}");
     }
 }
 
@@ -57,7 +57,7 @@ fn no_two_keys_share_an_id() {
     let mut ids: Vec<SessionId> = Vec::new();
     for workspace in workspaces {
         for generation in [0, 1, 10, 11, 111, u64::MAX] {
-            ids.extend(texts.iter().map(|text| key(text).session_id(workspace, generation)));
+            ids.extend(texts.iter().map(|text| key(text).session_id(None, workspace, generation)));
         }
         ids.extend(texts.iter().map(|text| HiddenSession::agent(workspace, *text).id()));
     }
@@ -76,7 +76,7 @@ proptest! {
         two in ("[a-c0-2/ ]{1,6}", 0..3_u64, 0..3_u128),
     ) {
         let id = |(text, generation, workspace): &(String, u64, u128)| {
-            key(text).session_id(WorkspaceId::from_uuid(uuid::Uuid::from_u128(*workspace)), *generation)
+            key(text).session_id(None, WorkspaceId::from_uuid(uuid::Uuid::from_u128(*workspace)), *generation)
         };
         prop_assert_eq!(id(&one) == id(&two), one == two);
     }
@@ -87,7 +87,7 @@ proptest! {
 fn only_the_original_has_the_key() {
     let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
     for generation in [0, 3] {
-        let new = NewSession::conversation(&key("mine"), WorkspaceId::DEFAULT, generation);
+        let new = NewSession::conversation(&key("mine"), None, WorkspaceId::DEFAULT, generation);
         let original = created(new.with_patch(&Patch::new().with_label("team", "blue")));
         assert_eq!(original.conversation_key(), Some(key("mine")));
         assert_eq!(SessionSummary::from(&original).conversation_key(), Some(key("mine")));
@@ -104,7 +104,7 @@ fn only_the_original_has_the_key() {
     let labelled = Patch::new().with_label(Attributes::CONVERSATION_KEY, "mine");
     let other = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&labelled);
     assert_eq!(created(other).conversation_key(), None);
-    let elsewhere = NewSession::conversation(&key("mine"), WorkspaceId::DEFAULT, 0);
+    let elsewhere = NewSession::conversation(&key("mine"), None, WorkspaceId::DEFAULT, 0);
     assert_eq!(
         created(elsewhere.with_patch(&Patch::new().with_label(Attributes::CONVERSATION_KEY, "yours")))
             .conversation_key(),
@@ -116,7 +116,7 @@ fn only_the_original_has_the_key() {
 #[test]
 fn a_conversation_is_no_hidden_session() {
     let labelled = Patch::new().with_label(HiddenSession::LABEL, "of books");
-    let conversation = NewSession::conversation(&key("mine"), WorkspaceId::DEFAULT, 0).with_patch(&labelled);
+    let conversation = NewSession::conversation(&key("mine"), None, WorkspaceId::DEFAULT, 0).with_patch(&labelled);
     assert!(HiddenSession::refuse(&created(conversation), "would be gone").is_ok());
     let shelf = HiddenSession::Tenant;
     let hidden = NewSession::new(shelf.id(), WorkspaceId::DEFAULT).with_patch(

@@ -404,20 +404,20 @@ impl WorkspaceHandle {
 
     async fn erase_all(&self, key: &str, now: bool) -> Result<Erasure> {
         let key = key.parse()?;
-        let workspaces = &self.runtime.workspaces;
+        let (workspaces, owner) = (&self.runtime.workspaces, self.runtime.storage.owner());
         let newest =
             workspaces.newest_conversation(self.id, &key).await?.ok_or_else(|| absent(self.id, &key))?;
         let mut earlier = Erasure::default();
         for generation in 0..newest.generation {
             // The last erasure rewrites the files, also for these.
-            let erased = workspaces.erase(key.session_id(self.id, generation)).await?;
+            let erased = workspaces.erase(key.session_id(owner, self.id, generation)).await?;
             earlier = earlier.and(erased);
         }
         let last = match newest.record {
             Ok(session) => Conversation::new(self.runtime.clone(), session).erase_session(now).await?,
             Err(_) => {
                 workspaces
-                    .erase_unless_held(key.session_id(self.id, newest.generation), now, |_| false)
+                    .erase_unless_held(key.session_id(owner, self.id, newest.generation), now, |_| false)
                     .await?
             }
         };

@@ -330,9 +330,9 @@ async fn one_winner_recreates(site: Site) {
     let last = owner.recreate_conversation("key").await.unwrap();
     let key: ConversationKey = "key".parse().unwrap();
     let count = all(&storage).await.len() as u64;
-    assert_eq!(last.id(), key.session_id(WorkspaceId::DEFAULT, count - 1), "{name}: without gaps");
+    assert_eq!(last.id(), key.session_id(None, WorkspaceId::DEFAULT, count - 1), "{name}: without gaps");
     for generation in 0..count - 1 {
-        let earlier = storage.sessions.load(key.session_id(WorkspaceId::DEFAULT, generation)).await.unwrap();
+        let earlier = storage.sessions.load(key.session_id(None, WorkspaceId::DEFAULT, generation)).await.unwrap();
         assert_eq!(earlier.status.state, SessionState::Deleted, "{name}");
     }
 }
@@ -567,7 +567,7 @@ async fn a_crash_leaves_nothing_or_the_input(site: Site) {
             if let Ok(begun) = begun {
                 let _ = begun.run.finish().await;
             }
-            let id = key.parse::<ConversationKey>().unwrap().session_id(WorkspaceId::DEFAULT, 0);
+            let id = key.parse::<ConversationKey>().unwrap().session_id(None, WorkspaceId::DEFAULT, 0);
             match storage.sessions.load(id).await {
                 Ok(session) => assert_eq!(session.counts.user, 1, "{when}"),
                 Err(error) => assert_eq!((error.kind(), told), (&ErrorKind::NotFound, false), "{when}"),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Seq, WorkspaceId, is_default};
+use crate::base::{OwnerId, Seq, WorkspaceId, is_default};
 use crate::model::{Attributes, Counts, DocumentHead, Lineage, Origin};
 
 /// Payload of a session's first event: everything that the session's record starts from.
@@ -11,6 +11,10 @@ use crate::model::{Attributes, Counts, DocumentHead, Lineage, Origin};
 pub struct Created {
     /// Workspace that the session belongs to.
     pub workspace: WorkspaceId,
+    /// Owner of the session, set by the [handle](crate::Storage::for_owner) through which it was created, or taken from
+    /// its parent; `None` for a session of the whole tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<OwnerId>,
     /// Origin of the session: new, fork, child or import.
     #[serde(default, skip_serializing_if = "is_default")]
     pub origin: Origin,

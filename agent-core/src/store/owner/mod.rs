@@ -1,0 +1,194 @@
+//! Stores of one owner: those of the tenant, in which nothing of another owner is seen or changed.
+
+mod places;
+mod sessions;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::base::{Error, ErrorKind, OwnerId, Result, SessionId, WorkspaceId};
+use crate::session::SessionRecord;
+use crate::store::hidden::HiddenSession;
+use crate::store::storage::Storage;
+
+/// Number of sessions, and of workspaces, that are remembered. Beyond it they are forgotten, and read again.
+const REMEMBERED_MAX: usize = 4096;
+
+/// The three stores of one owner: wrappers around those of the tenant.
+///
+/// Owners never change and ids are never used again, so what was found out about one holds for ever.
+#[derive(Debug)]
+struct OwnerStore {
+    owner: OwnerId,
+    tenant: Storage,
+    known: Mutex<Known>,
+}
+
+/// What the owner is known to see.
+#[derive(Debug, Default)]
+struct Known {
+    sessions: HashSet<SessionId>,
+    workspaces: HashMap<WorkspaceId, Share>,
+}
+
+/// Whose a workspace is, as one owner sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Share {
+    /// The owner's own.
+    Own,
+    /// Without an owner: all owners of the tenant use it.
+    Shared,
+    /// Another owner's.
+    Others,
+}
+
+impl Storage {
+    /// Returns the storage of one owner: a user of this tenant. No I/O.
+    ///
+    /// Through it, what other owners have cannot be listed, counted, loaded, read, followed, forked, bound to or written,
+    /// and is answered as absent. It shows:
+    ///
+    /// - the owner's sessions, and everything in the owner's workspaces. A session that is created through it, and a
+    ///   workspace, get the owner, which never changes; a fork and a child have that of their parent;
+    /// - the workspaces without an owner, among them always the workspace `default`: their record and configuration to
+    ///   read, and their [shared data](crate::store::HiddenSession) to read and write, but the audit;
+    /// - the device bindings to these workspaces. Ids of devices belong to the tenant: a device that is bound to another
+    ///   owner's workspace cannot be bound again, which is a `Conflict`.
+    ///
+    /// Work on the whole tenant is refused as `Denied`: check, repair, maintenance, the audit, a change of a workspace
+    /// without an owner. Damaged sessions and workspaces are listed to the tenant only, since nobody knows whose they
+    /// were, except in the owner's own workspaces.
+    ///
+    /// The first operation on a session, or on a workspace, reads its record to find its owner; up to 4,096 of each are
+    /// remembered. The storage of an owner made from that of another owner shows nothing of either.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::session::NewSession;
+    /// use agent_core::store::SessionQuery;
+    /// use agent_core::{MemoryStore, Storage, WorkspaceId};
+    ///
+    /// let storage = Storage::from(MemoryStore::new());
+    /// let (alice, bob) = (storage.for_owner(&"alice".parse()?), storage.for_owner(&"bob".parse()?));
+    /// let new = NewSession::new(alice.effects().new_session_id(), WorkspaceId::DEFAULT);
+    /// let session = alice.sessions.create(new).await?;
+    /// assert_eq!(session.owner.as_ref(), alice.owner());
+    ///
+    /// assert!(bob.sessions.load(session.id).await.unwrap_err().is_absent());
+    /// assert!(bob.sessions.list(SessionQuery::new()).await?.items.is_empty());
+    /// assert_eq!(storage.sessions.load(session.id).await?, session);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn for_owner(&self, owner: &OwnerId) -> Self {
+        let (owner, tenant) = (owner.clone(), self.clone());
+        let store = Arc::new(OwnerStore { owner: owner.clone(), tenant, known: Mutex::default() });
+        Self::from(store).with_effects(self.effects().clone()).with_owner(owner)
+    }
+}
+
+impl OwnerStore {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whose the workspace is. One that does not exist is shared: sessions may be created before it.
+    async fn share(&self, id: WorkspaceId) -> Result<Share> {
+        if id == WorkspaceId::DEFAULT {
+            return Ok(Share::Shared);
+        }
+        if let Some(share) = self.known().workspaces.get(&id) {
+            return Ok(*share);
+        }
+        match self.tenant.workspaces.load(id).await {
+            Ok(workspace) => Ok(self.remember_share(id, workspace.owner.as_ref())),
+            Err(error) if error.is_absent() => Ok(Share::Shared),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns whose the workspace of this owner is, and remembers it.
+    fn remember_share(&self, id: WorkspaceId, owner: Option<&OwnerId>) -> Share {
+        let share = match owner {
+            None => Share::Shared,
+            Some(owner) if *owner == self.owner => Share::Own,
+            Some(_) => Share::Others,
+        };
+        let known = &mut self.known().workspaces;
+        if known.len() >= REMEMBERED_MAX {
+            known.clear();
+        }
+        known.insert(id, share);
+        share
+    }
+
+    /// Refuses a workspace of another owner as if it did not exist.
+    async fn check_workspace(&self, id: WorkspaceId) -> Result<Share> {
+        match self.share(id).await? {
+            Share::Others => Err(no_workspace(id)),
+            share => Ok(share),
+        }
+    }
+
+    /// Returns whether the owner sees a session: its own, one without an owner in a workspace of its own, and the
+    /// hidden sessions that hold shared data of a workspace without an owner.
+    async fn sees(&self, session: &SessionRecord) -> Result<bool> {
+        if let Some(owner) = &session.owner {
+            return Ok(*owner == self.owner);
+        }
+        Ok(match self.share(session.workspace).await? {
+            Share::Own => true,
+            Share::Shared => is_shared(HiddenSession::of(session.id, session.workspace, &session.attributes)),
+            Share::Others => false,
+        })
+    }
+
+    /// Refuses a session that the owner does not see as if it did not exist.
+    async fn check_session(&self, id: SessionId) -> Result<()> {
+        if self.known().sessions.contains(&id) {
+            return Ok(());
+        }
+        self.check_record(&*self.tenant.sessions.load(id).await?).await
+    }
+
+    async fn check_record(&self, session: &SessionRecord) -> Result<()> {
+        if !self.sees(session).await? {
+            return Err(no_session(session.id));
+        }
+        let known = &mut self.known().sessions;
+        if known.len() >= REMEMBERED_MAX {
+            known.clear();
+        }
+        known.insert(session.id);
+        Ok(())
+    }
+
+    /// Returns the error for an operation on data of the whole tenant.
+    fn only_for_tenant(&self, what: &str) -> Error {
+        Error::new(
+            ErrorKind::Denied,
+            format!("{what} is not for the handle of an owner; use the storage of the tenant"),
+        )
+    }
+
+    /// Refuses another owner than that of the handle.
+    fn check_owner(&self, owner: Option<&OwnerId>) -> Result<()> {
+        if owner.is_none_or(|owner| *owner == self.owner) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Denied, "the handle of an owner reads and writes nothing of another owner"))
+    }
+}
+
+/// Returns whether the owners of a tenant share this hidden session: all but the audit.
+fn is_shared(hidden: Option<HiddenSession>) -> bool {
+    hidden.is_some_and(|hidden| hidden != HiddenSession::Audit)
+}
+
+fn no_session(id: SessionId) -> Error {
+    Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
+}
+
+fn no_workspace(id: WorkspaceId) -> Error {
+    Error::new(ErrorKind::NotFound, format!("workspace {id} does not exist"))
+}
