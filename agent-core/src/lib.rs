@@ -77,8 +77,9 @@ pub mod store;
 pub use async_trait::async_trait;
 
 pub use base::{
-    BlobName, CommitId, DeviceId, Epoch, Error, ErrorKind, EventId, ParseError, Result, OwnerId, Revision, RunId, Seq,
-    SessionId, TenantId, Timestamp, WorkspaceId, WriteOutcome, clock, isolated, json, state_machine as state,
+    BlobName, CommitId, DeviceId, Epoch, Error, ErrorKind, EventId, OwnerId, ParseError, Result, Revision,
+    RunId, Seq, SessionId, TenantId, Timestamp, WorkspaceId, WriteOutcome, clock, isolated, json,
+    state_machine as state,
 };
 pub use commit::plan::plan;
 pub use commit::plan::planner::Plan;

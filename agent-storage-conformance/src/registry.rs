@@ -43,6 +43,8 @@ pub enum Contract {
     Blobs,
     /// Tenants do not see each other.
     Backend,
+    /// Owners within a tenant do not see each other.
+    Owners,
     /// Workspaces and their configuration.
     Workspaces,
     /// Devices and their bindings.
@@ -83,6 +85,7 @@ impl Contract {
             Self::Lineage => "lineage",
             Self::Blobs => "blobs",
             Self::Backend => "tenants",
+            Self::Owners => "owners",
             Self::Workspaces => "workspaces",
             Self::Bindings => "bindings",
         }
@@ -106,6 +109,7 @@ impl Contract {
             Self::Lineage => "lineage",
             Self::Blobs => "blobs",
             Self::Backend => "tenants",
+            Self::Owners => "owners",
             Self::Workspaces => "workspaces",
             Self::Bindings => "bindings",
         }

@@ -68,10 +68,7 @@ impl WorkspaceManager {
     }
 
     /// Returns the main session of the storage's owner in a workspace without an owner.
-    pub(crate) async fn main_session_of_owner(
-        &self,
-        workspace: WorkspaceId,
-    ) -> Result<Arc<SessionRecord>> {
+    pub(crate) async fn main_session_of_owner(&self, workspace: WorkspaceId) -> Result<Arc<SessionRecord>> {
         let key: ConversationKey = MAIN_SESSION_KEY.parse()?;
         for _ in 0..ATTEMPTS {
             let created = match self.lookup_conversation(workspace, &key, true).await? {

@@ -15,7 +15,9 @@ pub(crate) mod timestamp;
 
 pub use blob_name::BlobName;
 pub use error::{Error, ErrorKind, Result, WriteOutcome};
-pub use id::{CommitId, DeviceId, Epoch, EventId, OwnerId, Revision, RunId, Seq, SessionId, TenantId, WorkspaceId};
+pub use id::{
+    CommitId, DeviceId, Epoch, EventId, OwnerId, Revision, RunId, Seq, SessionId, TenantId, WorkspaceId,
+};
 pub use text::ParseError;
 pub use timestamp::Timestamp;
 

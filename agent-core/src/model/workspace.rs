@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::base::{
-    Error, ErrorKind, JsonFault, OwnerId, ParseError, RawFields, RawJson, Result, Revision, SessionId, Timestamp,
-    WorkspaceId, check_text, to_text,
+    Error, ErrorKind, JsonFault, OwnerId, ParseError, RawFields, RawJson, Result, Revision, SessionId,
+    Timestamp, WorkspaceId, check_text, to_text,
 };
 use crate::model::actor::Actor;
 use crate::model::precondition::Precondition;

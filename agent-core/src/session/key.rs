@@ -43,12 +43,7 @@ impl ConversationKey {
     /// The id is a UUID of version 8: the first bits of the SHA-256 of the workspace's id, the text
     /// `conversation key`, the generation in decimal digits, the key, and the owner, if there is one. Each of these texts is
     /// preceded by its length in 8 bytes, so that no two keys hash the same bytes. The derivation never changes.
-    pub fn session_id(
-        &self,
-        owner: Option<&OwnerId>,
-        workspace: WorkspaceId,
-        generation: u64,
-    ) -> SessionId {
+    pub fn session_id(&self, owner: Option<&OwnerId>, workspace: WorkspaceId, generation: u64) -> SessionId {
         let generation = generation.to_string();
         let parts = ["conversation key", &generation, &self.0, owner.map_or("", OwnerId::as_str)];
         let used = if owner.is_some() { &parts[..] } else { &parts[..3] };

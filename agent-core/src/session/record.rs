@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::base::{
-    Epoch, Error, ErrorKind, JsonFault, OwnerId, RawFields, Reason, Result, Revision, Seq, SessionId, SessionState,
-    Timestamp, WorkspaceId, is_default, size_bytes, to_text,
+    Epoch, Error, ErrorKind, JsonFault, OwnerId, RawFields, Reason, Result, Revision, Seq, SessionId,
+    SessionState, Timestamp, WorkspaceId, is_default, size_bytes, to_text,
 };
 use crate::event::{DocumentWritten, Event};
 use crate::model::{

@@ -215,7 +215,8 @@ impl HiddenSession {
     pub fn of(id: SessionId, workspace: WorkspaceId, attributes: &Attributes) -> Option<Self> {
         let label = attributes.labels.get(Self::LABEL).filter(|_| Self::may_have(id))?;
         let (kind, names) = label.split_once('/').unwrap_or((label, ""));
-        let named = |session: Self| (session.id() == id && session.workspace() == workspace).then_some(session);
+        let named =
+            |session: Self| (session.id() == id && session.workspace() == workspace).then_some(session);
         match kind {
             "tenant" => named(Self::Tenant),
             "audit" => named(Self::Audit),

@@ -422,7 +422,14 @@ pub struct WorkspaceQuery {
 
 impl Default for WorkspaceQuery {
     fn default() -> Self {
-        Self { owner: None, with_unowned: false, with_deleting: false, with_total: false, limit: 50, cursor: None }
+        Self {
+            owner: None,
+            with_unowned: false,
+            with_deleting: false,
+            with_total: false,
+            limit: 50,
+            cursor: None,
+        }
     }
 }
 

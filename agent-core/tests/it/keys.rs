@@ -116,7 +116,8 @@ fn only_the_original_has_the_key() {
 #[test]
 fn a_conversation_is_no_hidden_session() {
     let labelled = Patch::new().with_label(HiddenSession::LABEL, "of books");
-    let conversation = NewSession::conversation(&key("mine"), None, WorkspaceId::DEFAULT, 0).with_patch(&labelled);
+    let conversation =
+        NewSession::conversation(&key("mine"), None, WorkspaceId::DEFAULT, 0).with_patch(&labelled);
     assert!(HiddenSession::refuse(&created(conversation), "would be gone").is_ok());
     let shelf = HiddenSession::Tenant;
     let hidden = NewSession::new(shelf.id(), WorkspaceId::DEFAULT).with_patch(

@@ -22,6 +22,7 @@ mod no_double;
 mod nothing_hides;
 mod one_winner;
 mod outcomes;
+mod owners;
 mod power;
 mod purging;
 mod repair;
@@ -59,6 +60,7 @@ pub(crate) fn all() -> Vec<Clause> {
         blob_durable::clauses(),
         sequences::clauses(),
         tenants::clauses(),
+        owners::clauses(),
         deletion::clauses(),
         workspaces::clauses(),
         bindings::clauses(),

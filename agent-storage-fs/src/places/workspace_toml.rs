@@ -59,6 +59,7 @@ impl Document {
         if now.is_none() || workspace.id != WorkspaceId::DEFAULT {
             set("uuid", Some(workspace.id.to_string().into()));
         }
+        set("owner_id", workspace.owner.as_ref().map(|owner| owner.as_str().into()));
         set("name", Some(workspace.name.as_str().into()));
         set("created_at", Some(workspace.created_at.to_string().into()));
         set("last_accessed", Some(workspace.last_accessed.to_string().into()));
@@ -161,6 +162,7 @@ impl Reader<'_> {
         };
         workspace.provider = self.take("provider")?;
         workspace.description = self.take("description")?;
+        workspace.owner = self.take("owner_id")?;
         workspace.creator = self.take::<Actor>("creator")?;
         workspace.settings = self.fields("settings")?;
         workspace.extra = self.fields("extra")?;

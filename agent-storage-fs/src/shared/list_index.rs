@@ -8,7 +8,7 @@ use agent_core::model::Actor;
 use agent_core::session::SessionSummary;
 use agent_core::state::SessionState;
 use agent_core::store::{Page, SessionQuery};
-use agent_core::{Result, SessionId, Timestamp, WorkspaceId};
+use agent_core::{OwnerId, Result, SessionId, Timestamp, WorkspaceId};
 
 use crate::io::Stat;
 
@@ -22,6 +22,7 @@ enum Field<'a> {
     /// Sessions that lists show unless they ask for certain states.
     Shown,
     Workspace(WorkspaceId),
+    Owner(&'a OwnerId),
     State(SessionState),
     Creator(&'a Actor),
     Parent(SessionId),
@@ -174,6 +175,7 @@ impl Index {
             choices.push(states.into_iter().map(Field::State).collect());
         }
         choices.extend(query.workspace.map(|id| vec![Field::Workspace(id)]));
+        choices.extend(query.owner.as_ref().map(|owner| vec![Field::Owner(owner)]));
         choices.extend(query.creator.as_ref().map(|creator| vec![Field::Creator(creator)]));
         choices.extend(query.parent.map(|id| vec![Field::Parent(id)]));
         choices.extend(query.labels.iter().map(|(key, value)| vec![Field::Label(key, value)]));
@@ -233,6 +235,7 @@ fn numbers((workspace, _): Place, summary: &SessionSummary) -> Vec<u64> {
     if !state.is_hidden() {
         fields.push(Field::Shown);
     }
+    fields.extend(summary.owner.as_ref().map(Field::Owner));
     fields.extend(summary.origin.parent().map(Field::Parent));
     fields.extend(summary.attributes.labels.iter().map(|(key, value)| Field::Label(key, value)));
     fields.iter().map(Field::number).collect()

@@ -13,11 +13,11 @@ use agent_core::model::INACTIVE_AFTER_LABEL;
 use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::SessionQuery;
-use agent_core::{ParseError, SessionId};
+use agent_core::{OwnerId, ParseError, SessionId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::layout::fields::{IndexedField, VALUES};
-use crate::layout::keys::{Keys, MINUTE_MAX, Minute, Slot, last};
+use crate::layout::keys::{Keys, MINUTE_MAX, Minute, Slot, hash, last};
 use crate::medium::pass::Folder;
 
 /// Scope of the keys of sessions that are due or run.
@@ -107,12 +107,20 @@ fn is_rare(state: SessionState) -> bool {
     matches!(state, SessionState::Failed | SessionState::Suspended | SessionState::Terminated)
 }
 
+/// Returns the list, without the class, of an owner's sessions. Keys hold no text.
+fn owner_scope(owner: &OwnerId) -> String {
+    format!("o/{}", &hash(owner.as_str())[..32])
+}
+
 /// Returns the lists that a session belongs to after a commit, each with the minute of its key there.
 fn wanted(record: &SessionRecord, fields: &[IndexedField]) -> Vec<(String, Minute)> {
     let (state, active) = (record.status.state, Minute::of(record.last_active_at));
     let class = class(state);
     let mut wanted =
         vec![(format!("t/{class}"), active), (format!("w/{}/{class}", record.workspace), active)];
+    if let Some(owner) = &record.owner {
+        wanted.push((format!("{}/{class}", owner_scope(owner)), active));
+    }
     if is_rare(state) {
         wanted.push((format!("f/{state}"), active));
     }
@@ -154,8 +162,8 @@ pub(crate) enum Lists {
 }
 
 impl Lists {
-    /// Returns the lists that contain all sessions of a query without a parent: those of the first indexed field that the
-    /// query names, else of the workspace.
+    /// Returns the lists that contain all sessions of a query without a parent: those of the owner, else of the first
+    /// indexed field that the query names, else of the workspace.
     pub(crate) fn of(query: &SessionQuery, fields: &[IndexedField], keys: &Keys) -> Self {
         let (states, all) =
             (&query.states, |is: fn(SessionState) -> bool| query.states.iter().all(|state| is(*state)));
@@ -165,7 +173,8 @@ impl Lists {
         if !states.is_empty() && all(SessionState::may_hold_lease) {
             return Self::Running;
         }
-        let queried = fields.iter().find_map(|field| field.queried(query));
+        let of_field = || fields.iter().find_map(|field| field.queried(query));
+        let queried = query.owner.as_ref().map(owner_scope).or_else(of_field);
         let is_whole = query.workspace.is_none() && queried.is_none();
         let classes = ["a", "z"].into_iter().filter(|shown| match states.is_empty() {
             true => *shown == "a",

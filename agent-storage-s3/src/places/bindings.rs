@@ -36,8 +36,8 @@ impl Content for StoredBinding {
         replaced::read_record(lines)
     }
 
-    fn folder(&self, _: Option<&str>) -> Option<String> {
-        self.workspace.map(|workspace| format!("{}/{workspace}", Self::LIST))
+    fn folders(&self, _: &[&str]) -> Vec<String> {
+        self.workspace.iter().map(|workspace| format!("{}/{workspace}", Self::LIST)).collect()
     }
 }
 

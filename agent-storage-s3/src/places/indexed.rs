@@ -1,4 +1,4 @@
-//! Objects that are replaced and that lists show: each has a key in the index, or none while no list shows it.
+//! Objects that are replaced and that lists show: each has a key in the index for each list that shows it.
 //!
 //! A key is an empty object, `idx/<folder>/<name of the object>.<writes>`. Its name ends with the number of the write
 //! that brings it into force. It is put before that write, and the header of each write names the key in force, which
@@ -101,15 +101,15 @@ impl<C: Indexed> Objects<C> {
         let (key, until) = (self.key(name), self.bucket.deadline());
         let now = self.bucket.load_counted::<C>(&key, until).await?;
         self.bucket.delete(&key, until).await?;
-        match now.and_then(|now| self.in_force(name, &now)) {
-            Some(index) => self.bucket.delete(&index, until).await,
-            None => Ok(()),
+        for index in now.iter().flat_map(|now| self.in_force(name, now)) {
+            self.bucket.delete(&index, until).await?;
         }
+        Ok(())
     }
 
-    /// Returns the name of the key in force of an object, if it has one.
-    fn in_force(&self, name: &str, now: &Loaded<C>) -> Option<String> {
-        now.place.as_ref().map(|place| place.name(&self.index, name))
+    /// Returns the names of the keys in force of an object.
+    fn in_force(&self, name: &str, now: &Loaded<C>) -> Vec<String> {
+        now.places.iter().map(|place| place.name(&self.index, name)).collect()
     }
 
     fn parse(key: &str) -> Option<(&str, u64)> {
@@ -137,9 +137,8 @@ impl<C: Indexed> Objects<C> {
 
     /// Returns those of an object's keys that are not in force, and never will be.
     fn superseded(&self, keys: &[ListedKey], now: &Loaded<C>) -> Vec<String> {
-        let over = |key: &&ListedKey| {
-            key.writes <= now.writes && Some(&key.key) != self.in_force(&key.name, now).as_ref()
-        };
+        let over =
+            |key: &&ListedKey| key.writes <= now.writes && !self.in_force(&key.name, now).contains(&key.key);
         keys.iter().filter(over).map(|key| key.key.clone()).collect()
     }
 
@@ -156,7 +155,12 @@ impl<C: Indexed> Objects<C> {
 
     /// Returns the folder of all keys; ends with a slash.
     pub(crate) fn all(&self) -> String {
-        format!("{}{}/", self.index, C::LIST)
+        self.list(C::LIST)
+    }
+
+    /// Returns the folder of a list of the index; ends with a slash.
+    pub(crate) fn list(&self, list: &str) -> String {
+        format!("{}{list}/", self.index)
     }
 
     /// Returns the objects whose keys are missing, and those that cannot be read and have no key by which a list would
@@ -220,9 +224,8 @@ impl<C: Indexed> Objects<C> {
         let mut expected = Vec::new();
         let pick = |key: &str, loaded: Loaded<C>| {
             let name = last(key).to_owned();
-            let in_force = self.in_force(&name, &loaded)?;
-            expected.push((name, in_force));
-            Some(())
+            expected.extend(self.in_force(&name, &loaded).into_iter().map(|key| (name.clone(), key)));
+            None::<()>
         };
         let (_, damaged) = self.bucket.load_each(all, pick, |key| C::describe(last(key))).await?;
         let mut missing = Vec::new();
@@ -247,8 +250,7 @@ impl<C: Indexed> Objects<C> {
             return Ok(false);
         }
         let now = self.bucket.load_counted::<C>(&self.key(name), until).await?;
-        let in_force = now.and_then(|now| self.in_force(name, &now));
-        Ok(in_force.is_some_and(|in_force| in_force == key))
+        Ok(now.is_some_and(|now| self.in_force(name, &now).iter().any(|in_force| in_force == key)))
     }
 }
 
@@ -281,7 +283,7 @@ where
         let now = bucket.load_counted::<C>(&self.objects.key(&name), bucket.deadline()).await?;
         Ok(now.map(|now| Now {
             number: now.writes,
-            keys: Some(self.objects.in_force(&name, &now).into_iter().collect()),
+            keys: Some(self.objects.in_force(&name, &now)),
             item: (self.item)(now.content),
             // Its writer deletes its keys, and these are rarely searched for.
             is_settled: false,

@@ -35,14 +35,14 @@ pub(crate) trait Content: Sized {
     /// Reads the lines after the header; the error is a description of the damage.
     fn read(lines: &[Line]) -> Result<Self, &'static str>;
 
-    /// Returns the folder, below that of the index, of the key of an object with these contents; `None` if no list shows
-    /// it. `now` is the folder of the key in force, which stays if it is returned.
-    fn folder(&self, _now: Option<&str>) -> Option<String> {
-        None
+    /// Returns the folders, below that of the index, of the keys of an object with these contents; none if no list shows
+    /// it. `now` has the folders of the keys in force, which stay if they are returned.
+    fn folders(&self, _now: &[&str]) -> Vec<String> {
+        Vec::new()
     }
 }
 
-/// Place in the index of the key in force of an object. Headers name it as `<folder>/<writes>`.
+/// Place in the index of a key in force of an object. Headers name it as `<folder>/<writes>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IndexPlace {
     folder: String,
@@ -91,8 +91,8 @@ pub(crate) struct Loaded<C> {
     pub(crate) content: C,
     /// Number of times that the object was written.
     pub(crate) writes: u64,
-    /// Place of its key in force, if it has one.
-    pub(crate) place: Option<IndexPlace>,
+    /// Places of its keys in force.
+    pub(crate) places: Vec<IndexPlace>,
 }
 
 /// Answer of a replacement, and the keys of the index that it left behind.
@@ -126,23 +126,22 @@ struct Header {
     writes: u64,
     /// Ids of the last writes, the newest last.
     recent: Vec<String>,
-    /// Place of the key of the index that is in force.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    key: Option<IndexPlace>,
+    /// Places of the keys of the index that are in force.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    keys: Vec<IndexPlace>,
     /// Number of lines that follow.
     lines: usize,
 }
 
 impl Header {
-    /// Returns the header of the next write of an object, whose newest id and lines [`encode`] adds. Its key stays while
-    /// the contents stay in their folder.
+    /// Returns the header of the next write of an object, whose newest id and lines [`encode`] adds. Each key stays
+    /// while the contents stay in its folder.
     fn after<C: Content>(before: Option<&Self>, key: &str, content: &C) -> Self {
-        let place = before.and_then(|before| before.key.clone());
         let writes = before.map_or(0, |before| before.writes).saturating_add(1);
-        let folder = content.folder(place.as_ref().map(|place| place.folder.as_str()));
-        let place = folder.map(|folder| match place {
-            Some(place) if place.folder == folder => place,
-            _ => IndexPlace { folder, writes },
+        let places = before.map_or(&[][..], |before| &before.keys);
+        let keys = content.folders(&folders(places)).into_iter().map(|folder| {
+            let now = places.iter().find(|place| place.folder == folder);
+            now.cloned().unwrap_or(IndexPlace { folder, writes })
         });
         Self {
             format: FORMAT,
@@ -150,7 +149,7 @@ impl Header {
             name: last(key).to_owned(),
             writes,
             recent: before.map_or_else(Vec::new, |before| before.recent.clone()),
-            key: place,
+            keys: keys.collect(),
             lines: 0,
         }
     }
@@ -186,7 +185,7 @@ impl Bucket {
         Ok(current.map(|Current { header, content, .. }| Loaded {
             content,
             writes: header.writes,
-            place: header.key,
+            places: header.keys,
         }))
     }
 
@@ -231,8 +230,8 @@ impl Bucket {
         Ok(self.replace_indexed(key, until, decide, "").await?.answer)
     }
 
-    /// Like [`replace`](Self::replace), for an object that has a key in the folder `index` and below. A new key is put
-    /// before the contents are, so that it is never missing.
+    /// Like [`replace`](Self::replace), for an object that has keys in the folder `index` and below. New keys are put
+    /// before the contents are, so that none is ever missing.
     pub(crate) async fn replace_indexed<C: Content, T>(
         &self,
         key: &str,
@@ -240,20 +239,21 @@ impl Bucket {
         mut decide: impl FnMut(Option<&C>) -> Result<Decision<C, T>>,
         index: &str,
     ) -> Result<Replaced<T>> {
-        let name = |place: &IndexPlace| place.name(index, last(key));
-        let in_force = |now: &Current<C>| now.header.key.as_ref().map(name);
+        let names_of =
+            |header: &Header| header.keys.iter().map(|place| place.name(index, last(key))).collect();
+        let in_force = |now: &Current<C>| -> Vec<String> { names_of(&now.header) };
         let mut now = self.current::<C>(key, until).await?;
         // Keys that were in force or put in this call. Whether or not they came into force, the object was written as often.
         let mut names = Vec::new();
         // Number of times that other writers were faster, and whether `now` was read since.
         let (mut lost, mut rested) = (0, true);
         loop {
-            let current = now.as_ref().and_then(in_force);
-            names.extend(current.clone());
+            let current = now.as_ref().map(in_force).unwrap_or_default();
+            names.extend(current.iter().cloned());
             let (content, answer) = match decide(now.as_ref().map(|now| &now.content))? {
                 Decision::Write(content, answer) => (content, answer),
                 Decision::Leave(answer) => {
-                    return Ok(Replaced { answer, superseded: superseded(names, current.as_ref()) });
+                    return Ok(Replaced { answer, superseded: superseded(names, &current) });
                 }
             };
             // A refusal, or an answer without a write, does not wait; nor does the second attempt.
@@ -267,8 +267,8 @@ impl Bucket {
             }
             let write = self.write_id();
             let header = Header::after(now.as_ref().map(|now| &now.header), key, &content);
-            let (count, new) = (header.writes, header.key.as_ref().map(name));
-            if let Some(name) = new.as_ref().filter(|name| current.as_ref() != Some(name)) {
+            let (count, new): (_, Vec<String>) = (header.writes, names_of(&header));
+            for name in new.iter().filter(|name| !current.contains(name)) {
                 let put = self.put(name, &Bytes::new(), &Condition::Any, until).await;
                 // The contents were not sent. A key that is left is not in force.
                 put.map_err(|error| error.with_outcome(WriteOutcome::NotApplied))?;
@@ -278,7 +278,7 @@ impl Bucket {
             let condition = now.as_ref().map_or(Condition::Absent, |now| Condition::Is(now.tag.clone()));
             let (there, doubt) = match self.put(key, &body, &condition, until).await? {
                 Put::Stored(_) => {
-                    return Ok(Replaced { answer, superseded: superseded(names, new.as_ref()) });
+                    return Ok(Replaced { answer, superseded: superseded(names, &new) });
                 }
                 Put::Refused { now, doubt } => (now, doubt),
             };
@@ -287,7 +287,7 @@ impl Bucket {
             now = there.map_err(|error| error.with_outcome(outcome))?;
             if let Some(now) = &now {
                 if now.header.recent.contains(&write) {
-                    let superseded = superseded(names, in_force(now).as_ref());
+                    let superseded = superseded(names, &in_force(now));
                     return Ok(Replaced { answer, superseded });
                 }
                 if doubt && now.header.writes.saturating_sub(count) >= REMEMBERED as u64 {
@@ -304,6 +304,10 @@ impl Bucket {
     }
 }
 
+fn folders(places: &[IndexPlace]) -> Vec<&str> {
+    places.iter().map(|place| place.folder.as_str()).collect()
+}
+
 fn too_slow(key: &str) -> Error {
     let text = format!("cannot write {key}: other writers were faster each time; try again");
     Error::new(ErrorKind::Unavailable, text).timed_out()
@@ -316,8 +320,8 @@ fn replaced_since(key: &str) -> Error {
 }
 
 /// Returns those of `names` that are not in force.
-fn superseded(mut names: Vec<String>, in_force: Option<&String>) -> Vec<String> {
-    names.retain(|name| Some(name) != in_force);
+fn superseded(mut names: Vec<String>, in_force: &[String]) -> Vec<String> {
+    names.retain(|name| !in_force.contains(name));
     names.sort();
     names.dedup();
     names
@@ -359,10 +363,8 @@ fn decode<C: Content>(key: &str, object: &Object) -> Result<Current<C>> {
         return Err(bad("is cut short"));
     }
     let content = C::read(&lines[1..]).map_err(bad)?;
-    let named = header.key.as_ref().map(|key| key.folder.as_str());
-    if content.folder(named).as_deref() != named
-        || header.key.as_ref().is_some_and(|key| key.writes > header.writes)
-    {
+    let named = folders(&header.keys);
+    if content.folders(&named) != named || header.keys.iter().any(|key| key.writes > header.writes) {
         return Err(bad("names a key of the index that its contents do not have"));
     }
     Ok(Current { header, content, tag: object.tag.clone() })

@@ -18,13 +18,13 @@ fn header(kind: &str, name: &str, writes: u64) -> Header {
         name: name.to_owned(),
         writes,
         recent,
-        key: None,
+        keys: Vec::new(),
         lines: 0,
     }
 }
 
 fn keyed(header: Header, key: &str) -> Header {
-    Header { key: Some(key.parse().unwrap()), ..header }
+    Header { keys: vec![key.parse().unwrap()], ..header }
 }
 
 fn objects() -> [(&'static str, &'static str, Bytes); 5] {
@@ -39,7 +39,7 @@ fn objects() -> [(&'static str, &'static str, Bytes); 5] {
         (
             "workspace",
             "default",
-            encode(keyed(header("workspace", "default", 20), "ws/9970480819/18"), write, &live),
+            encode(keyed(header("workspace", "default", 20), "ws/n/9970480819/18"), write, &live),
         ),
         (
             "workspace-deleted",
@@ -128,13 +128,13 @@ fn damage_never_yields_other_contents() {
 fn keys_of_other_contents_are_damage() {
     let (name, key, bytes) = objects().into_iter().find(|(name, ..)| *name == "binding").unwrap();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
-    let place = text.split("\"key\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let place = text.split("\"keys\":[\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     let (folder, _) = place.rsplit_once('/').unwrap();
     for (forged, is_damage) in [
         (place.clone(), false),
         (format!("{folder}/9"), true),
         ("bound/01a211be-ad51-72ab-8cf2-962dbd33b991/1".to_owned(), true),
-        ("ws/9970479999/1".to_owned(), true),
+        ("ws/n/9970479999/1".to_owned(), true),
     ] {
         let (header, rest) = text.split_once('\n').unwrap();
         let header = header[9..].replacen(&place, &forged, 1);

@@ -7,15 +7,25 @@ use agent_core::commit::Precondition;
 use agent_core::json::to_text;
 use agent_core::model::Workspace;
 use agent_core::store::{ContentHash, Page, WorkspaceQuery};
-use agent_core::{Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
+use agent_core::{Error, ErrorKind, OwnerId, Result, Revision, Timestamp, WorkspaceId};
 
-use crate::layout::keys::{Keys, Minute, last};
+use crate::layout::keys::{Keys, Minute, hash};
 use crate::layout::line::{Line, Tag, push};
 use crate::medium::background::Background;
 use crate::medium::object::Bucket;
 use crate::medium::pass::{Folder, Request};
 use crate::places::indexed::{Indexed, Objects};
 use crate::places::replaced::{Content, Decision};
+
+/// List of the workspaces without an owner.
+const UNOWNED: &str = "ws/n";
+/// List of the workspaces with an owner, whoever it is.
+const OWNED: &str = "ws/a";
+
+/// Returns the list of an owner's workspaces.
+fn list_of(owner: &OwnerId) -> String {
+    format!("ws/o/{}", &hash(owner.as_str())[..32])
+}
 
 /// Record of a workspace that was never created.
 const NOTHING: &str = "null";
@@ -70,13 +80,24 @@ impl Content for StoredWorkspace {
         Ok(Self::live(record, config))
     }
 
-    /// The folder is the minute of the last access, or an earlier one from which it is less than 15 minutes.
-    fn folder(&self, now: Option<&str>) -> Option<String> {
-        let Self::Live(live) = self else { return None };
+    /// The last folder is the minute of the last access, or an earlier one from which it is less than 15 minutes.
+    fn folders(&self, now: &[&str]) -> Vec<String> {
+        let Self::Live(live) = self else { return Vec::new() };
         let minute = Minute::of(live.0.last_accessed);
-        let stays = |now: &&str| Minute::parse_inverted(last(now)).is_some_and(|now| now.stays_for(minute));
-        let stays = now.filter(stays).map(str::to_owned);
-        Some(stays.unwrap_or_else(|| format!("{}/{}", Self::LIST, minute.inverted())))
+        let lists = match &live.0.owner {
+            None => vec![UNOWNED.to_owned()],
+            Some(owner) => vec![OWNED.to_owned(), list_of(owner)],
+        };
+        let folder = |list: String| {
+            let of_list =
+                now.iter().filter_map(|now| Some((now, now.strip_prefix(&*list)?.strip_prefix('/')?)));
+            let stays = |minute_now: &str| {
+                Minute::parse_inverted(minute_now).is_some_and(|now| now.stays_for(minute))
+            };
+            let stays = of_list.filter(|(_, now)| stays(now)).map(|(now, _)| (*now).to_owned()).next();
+            stays.unwrap_or_else(|| format!("{list}/{}", minute.inverted()))
+        };
+        lists.into_iter().map(folder).collect()
     }
 }
 
@@ -202,7 +223,13 @@ impl Workspaces {
     /// Returns a page of workspaces by last access. Those whose deletion has begun are looked at, and passed over unless
     /// they are asked for.
     pub(crate) async fn list(&self, query: &WorkspaceQuery) -> Result<Page<Workspace>> {
-        let (folders, print) = (vec![Folder::whole(self.objects.all())], query.fingerprint());
+        let lists = match &query.owner {
+            None => vec![UNOWNED.to_owned(), OWNED.to_owned()],
+            Some(owner) if query.with_unowned => vec![UNOWNED.to_owned(), list_of(owner)],
+            Some(owner) => vec![list_of(owner)],
+        };
+        let print = query.fingerprint();
+        let folders = lists.iter().map(|list| Folder::whole(self.objects.list(list))).collect();
         let request = Request::new(folders, print, query.cursor.as_ref(), query.limit)?;
         let shown = |stored: StoredWorkspace| match stored {
             StoredWorkspace::Live(live) => Some(live.0).filter(|record| query.matches(record)),

@@ -5,7 +5,7 @@ use agent_core::model::INACTIVE_AFTER_LABEL;
 use agent_core::session::SessionSummary;
 use agent_core::state::SessionState;
 use agent_core::store::{Cursor, PAGE_MAX, Page, SessionQuery};
-use agent_core::{SessionId, Timestamp};
+use agent_core::{OwnerId, SessionId, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Params, params, params_from_iter};
 
@@ -48,6 +48,7 @@ enum By<'a> {
     Due(Timestamp),
     Label(&'a str, &'a str),
     Parent(SessionId),
+    Owner(&'a OwnerId),
     Creator,
     Workspace,
     State,
@@ -59,6 +60,9 @@ enum By<'a> {
 fn by(query: &SessionQuery, label: usize) -> By<'_> {
     if let Some(until) = query.due {
         By::Due(until)
+    } else if let (None, Some(owner)) = (query.parent, &query.owner) {
+        // Others may have the same labels.
+        By::Owner(owner)
     } else if let Some((key, value)) = query.labels.iter().nth(label) {
         By::Label(key, value)
     } else if let Some(parent) = query.parent {
@@ -184,6 +188,9 @@ impl Wanted<'_> {
         if let Some(creator) = &query.creator {
             sql.push(" AND s.creator = ").value(creator.to_string());
         }
+        if let (Some(owner), false) = (&query.owner, matches!(by, By::Owner(_))) {
+            sql.push(" AND s.owner = ").value(owner.as_str());
+        }
         if let (Some(parent), false) = (query.parent, matches!(by, By::Parent(_))) {
             sql.push(" AND s.parent = ").value(parent.to_string());
         }
@@ -234,6 +241,10 @@ fn along(sql: &mut Sql, tenant: &str, by: By<'_>) {
             sessions("sessions_by_parent", " AND s.is_recent = 0 AND s.parent > '' AND s.parent = ");
             sql.value(parent.to_string());
         }
+        By::Owner(owner) => {
+            sessions("sessions_by_owner", " AND s.is_recent = 0 AND s.owner > '' AND s.owner = ");
+            sql.value(owner.as_str());
+        }
         By::Creator => sessions("sessions_by_creator", " AND s.is_recent = 0"),
         By::Workspace => sessions("sessions_by_workspace", " AND s.is_recent = 0"),
         By::State => sessions("sessions_by_state", " AND s.is_recent = 0"),
@@ -275,7 +286,7 @@ const COUNT_LABEL: &str = "SELECT count(*) FROM (\
 /// Returns which of a query's labels the fewest sessions have; the first, if all of them are common. A walk along the
 /// sessions of that label looks in the others for each, and so costs no more than the rarest label.
 fn rarest_label(conn: &Connection, tenant: &str, query: &SessionQuery) -> Step<usize> {
-    if query.labels.len() < 2 || query.due.is_some() {
+    if query.labels.len() < 2 || query.due.is_some() || query.owner.is_some() {
         return Ok(0);
     }
     for most in COUNTED {

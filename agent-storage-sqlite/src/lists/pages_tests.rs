@@ -5,6 +5,7 @@ use crate::log::read;
 use crate::{SqliteConfig, schema};
 use agent_core::WorkspaceId;
 use agent_core::model::{Actor, Role};
+use agent_core::store::WorkspaceQuery;
 
 /// Parameters are NULL if no values are given.
 fn plan(conn: &Connection, sql: &str, values: Option<&Sql>) -> Vec<String> {
@@ -26,6 +27,14 @@ fn statements(query: &SessionQuery, after: Option<(Timestamp, SessionId)>, count
     let walked = matches!(by(query, label), By::Workspace | By::State).then(|| states(query));
     let wanted = Wanted { tenant: "default", query, after, label, walked, count };
     std::iter::once(wanted.ordered()).chain(wanted.recent()).collect()
+}
+
+/// The statements of lists of workspaces: of all, and of one owner with those without an owner.
+fn lists_of_workspaces() -> [String; 2] {
+    let alice = "alice".parse().unwrap();
+    let owned = WorkspaceQuery::new().with_owner(alice).with_unowned();
+    [WorkspaceQuery::new(), owned.with_deleting()]
+        .map(|query| crate::places::workspaces::page("default", &query, (i64::MAX, "~".to_owned())).0)
 }
 
 fn assert_walks(sql: &str, plan: &[String]) {
@@ -69,10 +78,12 @@ fn statements_are_prepared_only_once() {
     let lists =
         lists.iter().flat_map(|query| statements(query, Some((Timestamp::UNIX_EPOCH, parent)), false));
     let lists: Vec<_> = lists.map(|sql| sql.text).collect();
+    let workspaces = lists_of_workspaces();
     let others = [
         read::OLDEST,
         read::NEWEST,
-        crate::places::workspaces::LIST,
+        &workspaces[0],
+        &workspaces[1],
         crate::places::bindings::LIST,
         COUNT_LABEL,
         NEXT_STATE,
@@ -83,7 +94,7 @@ fn statements_are_prepared_only_once() {
     }
 }
 
-/// Lists by recency, workspace, state, label, creator, parent and due time, their next pages, and
+/// Lists by recency, owner, workspace, state, label, creator, parent and due time, their next pages, and
 /// reads of a log walk an index in order: no plan holds a scan or a sort.
 #[test]
 fn every_list_walks_an_index() {
@@ -106,6 +117,11 @@ fn every_list_walks_an_index() {
             .with_creator(alice.clone())
             .with_workspace(workspace)
             .with_states([SessionState::Idle]),
+        SessionQuery::new().with_owner("alice".parse().unwrap()),
+        SessionQuery::new()
+            .with_owner("alice".parse().unwrap())
+            .with_workspace(workspace)
+            .with_label("project", "apollo"),
         SessionQuery::new().with_parent(id),
         SessionQuery::new().with_parent(id).with_creator(alice).with_label("a", "b"),
         SessionQuery::new().with_due(Timestamp::UNIX_EPOCH),
@@ -142,7 +158,9 @@ fn every_list_walks_an_index() {
     for line in busy.iter().filter(|line| line.contains(" s ")) {
         assert!(line.contains("USING COVERING INDEX") && line.contains("tenant=?"), "{busy:#?}");
     }
-    for sql in [read::OLDEST, read::NEWEST, crate::places::workspaces::LIST, crate::places::bindings::LIST] {
+    let workspaces = lists_of_workspaces();
+    let others = [read::OLDEST, read::NEWEST, crate::places::bindings::LIST];
+    for sql in workspaces.iter().map(String::as_str).chain(others) {
         let plan = plan(&conn, sql, None);
         let outer = |line: &String| !line.starts_with("SCAN (subquery");
         let plan: Vec<_> = plan.into_iter().filter(outer).collect();

@@ -112,11 +112,12 @@ pub(crate) fn update_record(
 }
 
 /// Returns the columns of a session's row that repeat parts of its record, for lists, with their values.
-pub(crate) fn columns(session: &SessionRecord) -> [(&'static str, Value); 12] {
+pub(crate) fn columns(session: &SessionRecord) -> [(&'static str, Value); 13] {
     let text = |text: String| Value::Text(text);
     let optional = |number: Option<i64>| number.map_or(Value::Null, Value::Integer);
     [
         ("workspace", text(session.workspace.as_uuid().to_string())),
+        ("owner", session.owner.as_ref().map_or(Value::Null, |owner| text(owner.to_string()))),
         ("state", text(session.status.state.as_str().to_owned())),
         ("reason", text(session.status.reason.as_str().to_owned())),
         ("head", Value::Integer(int(session.head.get()))),
@@ -141,9 +142,9 @@ pub(crate) fn insert_record(
     is_recent: bool,
 ) -> Result<()> {
     let changing = Changing::of(tenant, session);
-    let sql = "INSERT INTO sessions (workspace, state, reason, head, base, epoch, creator, parent, created_at, \
+    let sql = "INSERT INTO sessions (workspace, owner, state, reason, head, base, epoch, creator, parent, created_at, \
         last_active_at, next_due_at, title, log, tenant, id, holder, is_recent, summary_crc, record_crc, summary, \
-        record) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        record) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     let others = [
         Value::Integer(log),
         Value::Text(tenant.to_owned()),

@@ -3,7 +3,7 @@
 use agent_core::commit::Precondition;
 use agent_core::model::{Workspace, WorkspaceStatus};
 use agent_core::store::{ContentHash, Cursor, Damaged, PAGE_MAX, Page, WorkspaceQuery};
-use agent_core::{Error, ErrorKind, Revision, Timestamp, WorkspaceId};
+use agent_core::{Error, ErrorKind, OwnerId, Revision, Timestamp, WorkspaceId};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
@@ -94,12 +94,13 @@ pub(crate) fn put(
     let json = workspace.to_json();
     execute(
         conn,
-        "INSERT INTO workspaces (tenant, id, name, status, last_accessed, crc, record) VALUES (?, ?, ?, ?, ?, ?, ?) \
+        "INSERT INTO workspaces (tenant, id, owner, name, status, last_accessed, crc, record) VALUES (?, ?, ?, ?, ?, ?, ?, ?) \
          ON CONFLICT (tenant, id) DO UPDATE SET name = excluded.name, status = excluded.status, \
          last_accessed = excluded.last_accessed, crc = excluded.crc, record = excluded.record",
         params![
             tenant,
             key(id),
+            workspace.owner.as_ref().map_or("", OwnerId::as_str),
             workspace.name,
             word(workspace.status),
             workspace.last_accessed.as_micros(),
@@ -157,37 +158,62 @@ pub(crate) fn save_config(
     Ok(())
 }
 
-macro_rules! walk {
-    () => {
-        "SELECT id, last_accessed, crc, record FROM workspaces INDEXED BY workspaces_by_access \
-         WHERE tenant = ? AND status = ? AND (last_accessed, id) < (?, ?)"
-    };
+const ROW: &str = "SELECT id, last_accessed, crc, record";
+const COUNT: &str = "SELECT count(*) AS n";
+
+/// Statement of a page of workspaces, and its values.
+pub(crate) fn page(tenant: &str, wanted: &WorkspaceQuery, from: (i64, String)) -> (String, Vec<Value>) {
+    let (mut sql, mut values) = walks(tenant, wanted, ROW, Some(from));
+    sql.push_str(" ORDER BY 2 DESC, 1 DESC LIMIT ?");
+    values.push(int(wanted.limit.min(PAGE_MAX) as u64 + 1).into());
+    (sql, values)
 }
 
-pub(crate) const LIST: &str = concat!(walk!(), " ORDER BY last_accessed DESC, id DESC LIMIT ?");
-const LIST_ALL: &str = concat!(walk!(), " UNION ALL ", walk!(), " ORDER BY 2 DESC, 1 DESC LIMIT ?");
+/// Returns a statement with its values: what is selected along an index, of each status and owner that is wanted.
+fn walks(
+    tenant: &str,
+    wanted: &WorkspaceQuery,
+    select: &str,
+    from: Option<(i64, String)>,
+) -> (String, Vec<Value>) {
+    let words = [Some(WorkspaceStatus::Active), wanted.with_deleting.then_some(WorkspaceStatus::Deleting)];
+    let owners = match &wanted.owner {
+        None => vec![None],
+        Some(owner) if wanted.with_unowned => vec![Some(owner.as_str()), Some("")],
+        Some(owner) => vec![Some(owner.as_str())],
+    };
+    let (mut sql, mut values): (_, Vec<Value>) = (String::new(), Vec::new());
+    for (owner, status) in
+        owners.iter().flat_map(|owner| words.iter().flatten().map(move |word| (owner, word)))
+    {
+        let union = if sql.is_empty() { "" } else { " UNION ALL " };
+        let index = if owner.is_some() { "workspaces_by_owner" } else { "workspaces_by_access" };
+        sql.push_str(&format!(
+            "{union}{select} FROM workspaces INDEXED BY {index} WHERE tenant = ? AND status = ?"
+        ));
+        values.extend([tenant.to_owned().into(), word(*status).to_owned().into()]);
+        if let Some(owner) = owner {
+            sql.push_str(" AND owner = ?");
+            values.push((*owner).to_owned().into());
+        }
+        if let Some((at, id)) = &from {
+            sql.push_str(" AND (last_accessed, id) < (?, ?)");
+            values.extend([(*at).into(), id.clone().into()]);
+        }
+    }
+    (sql, values)
+}
 
 pub(crate) fn list(conn: &Connection, tenant: &str, wanted: &WorkspaceQuery) -> Step<Page<Workspace>> {
     let print = wanted.fingerprint();
     let cursor = wanted.cursor.as_ref();
     let after = cursor.map(|cursor| cursor.recent_key::<WorkspaceId>(print)).transpose()?;
     // After the latest time, if the list starts at its beginning.
-    let (at, id) = after.map_or((i64::MAX, "~".to_owned()), |(at, id)| (at.as_micros(), key(id)));
+    let from = after.map_or((i64::MAX, "~".to_owned()), |(at, id)| (at.as_micros(), key(id)));
     let limit = wanted.limit.min(PAGE_MAX);
-    let words: &[_] = if wanted.with_deleting {
-        &[WorkspaceStatus::Active, WorkspaceStatus::Deleting]
-    } else {
-        &[WorkspaceStatus::Active]
-    };
-    let mut values: Vec<Value> = Vec::new();
-    for status in words {
-        let (tenant, status) = (tenant.to_owned(), word(*status).to_owned());
-        values.extend([tenant.into(), status.into(), at.into(), id.clone().into()]);
-    }
-    values.push(int(limit as u64 + 1).into());
+    let (sql, values) = self::page(tenant, wanted, from);
     let (mut page, mut last, mut count) = (Page::default(), None, 0);
-    let sql = if wanted.with_deleting { LIST_ALL } else { LIST };
-    each(conn, sql, params_from_iter(values), |row| {
+    each(conn, &sql, params_from_iter(values), |row| {
         count += 1;
         if count > limit {
             return Ok(());
@@ -208,12 +234,9 @@ pub(crate) fn list(conn: &Connection, tenant: &str, wanted: &WorkspaceQuery) -> 
     })?;
     page.next = last.filter(|_| count > limit);
     if wanted.with_total {
-        let mut total = 0;
-        let sql = "SELECT count(*) FROM workspaces WHERE tenant = ? AND status = ?";
-        for status in words {
-            let count = first_number(conn, sql, params![tenant, word(*status)])?;
-            total += u64::try_from(count.unwrap_or(0)).unwrap_or(0);
-        }
+        let (sql, values) = walks(tenant, wanted, COUNT, None);
+        let total = first_number(conn, &format!("SELECT sum(n) FROM ({sql})"), params_from_iter(values))?;
+        let total = u64::try_from(total.unwrap_or(0)).unwrap_or(0);
         page.total = Some(total);
     }
     Ok(page)

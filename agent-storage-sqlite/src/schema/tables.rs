@@ -13,7 +13,7 @@ use crate::medium::rows::first_number;
 pub(crate) const APPLICATION_ID: i64 = 0x4147_4e54;
 
 /// Version of the schema, in SQLite's `user_version`; 0 in a file without tables. Versions 1 to 5 were never released.
-pub(crate) const VERSION: usize = 6;
+pub(crate) const VERSION: usize = 7;
 
 const TABLES: &str = include_str!("tables.sql");
 

@@ -35,6 +35,7 @@ CREATE TABLE sessions (
     tenant         TEXT    NOT NULL,
     id             TEXT    NOT NULL,
     workspace      TEXT    NOT NULL,
+    owner          TEXT,
     state          TEXT    NOT NULL,
     reason         TEXT    NOT NULL,
     head           INTEGER NOT NULL,
@@ -95,9 +96,11 @@ CREATE TABLE blob_chunks (
     PRIMARY KEY (blob, n)
 ) STRICT;
 
+-- The owner of a workspace is empty if it has none.
 CREATE TABLE workspaces (
     tenant        TEXT    NOT NULL,
     id            TEXT    NOT NULL,
+    owner         TEXT    NOT NULL,
     name          TEXT,
     status        TEXT    NOT NULL,
     last_accessed INTEGER NOT NULL,

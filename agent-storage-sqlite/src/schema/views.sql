@@ -2,7 +2,7 @@
 -- or since it nests more than 1,000 levels deep, is NULL and spoils no other row.
 
 CREATE VIEW IF NOT EXISTS v_sessions AS
-SELECT tenant, workspace, id AS session, state, reason, title, head, creator, parent,
+SELECT tenant, workspace, owner, id AS session, state, reason, title, head, creator, parent,
        strftime('%Y-%m-%dT%H:%M:%SZ', created_at / 1000000, 'unixepoch') AS created_at,
        strftime('%Y-%m-%dT%H:%M:%SZ', last_active_at / 1000000, 'unixepoch') AS last_active_at,
        strftime('%Y-%m-%dT%H:%M:%SZ', next_due_at / 1000000, 'unixepoch') AS next_due_at

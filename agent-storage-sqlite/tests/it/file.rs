@@ -66,7 +66,7 @@ async fn a_file_of_an_older_schema_is_refused_by_name() {
         (
             3,
             "DROP INDEX sessions_recent; DROP INDEX sessions_by_workspace; DROP INDEX sessions_by_state; \
-             DROP INDEX sessions_by_creator; DROP INDEX sessions_by_parent; \
+             DROP INDEX sessions_by_creator; DROP INDEX sessions_by_owner; DROP INDEX sessions_by_parent; \
              ALTER TABLE sessions DROP COLUMN is_recent; PRAGMA user_version = 3",
         ),
         (4, "PRAGMA user_version = 4"),

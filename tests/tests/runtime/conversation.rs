@@ -332,7 +332,8 @@ async fn one_winner_recreates(site: Site) {
     let count = all(&storage).await.len() as u64;
     assert_eq!(last.id(), key.session_id(None, WorkspaceId::DEFAULT, count - 1), "{name}: without gaps");
     for generation in 0..count - 1 {
-        let earlier = storage.sessions.load(key.session_id(None, WorkspaceId::DEFAULT, generation)).await.unwrap();
+        let earlier =
+            storage.sessions.load(key.session_id(None, WorkspaceId::DEFAULT, generation)).await.unwrap();
         assert_eq!(earlier.status.state, SessionState::Deleted, "{name}");
     }
 }

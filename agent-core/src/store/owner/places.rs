@@ -138,8 +138,7 @@ impl BindingStore for OwnerStore {
                 Ok(bound) if self.share(bound).await? == Share::Others => {
                     return Err(device_is_taken(device));
                 }
-                Err(error)
-                    if seen != expect && matches!(error.kind(), ErrorKind::Conflict { .. }) => {}
+                Err(error) if seen != expect && matches!(error.kind(), ErrorKind::Conflict { .. }) => {}
                 bound => return bound,
             }
         }

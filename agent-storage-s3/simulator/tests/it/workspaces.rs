@@ -33,7 +33,7 @@ fn workspace(effects: &Effects, minute: i64) -> Workspace {
 /// Keys of the index of workspaces, without the folder.
 fn keys(simulator: &Simulator) -> Vec<String> {
     let keys = simulator.keys().into_iter();
-    keys.filter_map(|key| key.split_once("/idx/ws/").map(|(_, rest)| rest.to_owned())).collect()
+    keys.filter_map(|key| key.split_once("/idx/ws/n/").map(|(_, rest)| rest.to_owned())).collect()
 }
 
 /// Workspaces that pages of this size show.
