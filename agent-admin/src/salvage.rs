@@ -102,6 +102,7 @@ pub async fn salvage(storage: &Storage, id: SessionId, into: Option<WorkspaceId>
     let mut new = NewSession::new(storage.effects().new_session_id(), workspace);
     if let Some(record) = &record {
         new.created.attributes = record.attributes.inherited();
+        new.created.owner.clone_from(&record.owner);
     }
     new.created.attributes.labels.insert(SALVAGED_LABEL.to_owned(), id.to_string());
     let session = storage.sessions.create(new).await?;

@@ -27,8 +27,8 @@ pub use ledger::{Artifact, CURRENCIES_MAX, Cost, RunUsage, Usage, UsageTotals};
 pub use lineage::{Lineage, Segment};
 pub use mounts::{MOUNT_NAME_MAX_BYTES, MOUNTS_MAX, Mount, MountOrigin, MountSet, Mounts, MountsPatch};
 pub use parts::{
-    ActionId, ActionKind, CallId, Counts, Failure, Lease, OpenCall, OpenSpan, Origin, PendingAction,
-    RecentCommit, Reported, Request, SpanId, Status,
+    ActionId, ActionKind, CallId, ContentBytes, Counts, Failure, Lease, OpenCall, OpenSpan, Origin,
+    PendingAction, RecentCommit, Reported, Request, SpanId, Status,
 };
 pub use pin::{INACTIVE_AFTER_LABEL, PIN_LABEL};
 pub use timer::{Timer, TimerCancelled};

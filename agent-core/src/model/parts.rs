@@ -209,6 +209,47 @@ pub struct Counts {
     pub runs: u64,
 }
 
+/// Number of bytes that a session's own events store, by kind of content. Clearing the history removes no event, so it
+/// changes nothing here; a purge removes them all.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+/// # use agent_core::clock::Effects;
+/// # use agent_core::event::NewEvent;
+/// # use agent_core::session::NewSession;
+/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
+/// # let session = store.create(NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT)).await?;
+/// let events = vec![NewEvent::user_message("Hello")];
+/// let session = store.append(session.id, session.head, events).await?.session;
+/// assert_eq!(session.content_bytes.texts, r#"{"text":"Hello"}"#.len() as u64);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ContentBytes {
+    /// Messages of people, of the agent and of the system, as JSON.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub texts: u64,
+    /// Results of tools, as JSON.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub tool_results: u64,
+    /// Reasoning of models, as JSON.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reasoning: u64,
+    /// Blobs, each as often as an event names it with its size.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub blobs: u64,
+}
+
+impl ContentBytes {
+    /// Returns the sum of all kinds.
+    pub const fn total(&self) -> u64 {
+        let inline = self.texts.saturating_add(self.tool_results).saturating_add(self.reasoning);
+        inline.saturating_add(self.blobs)
+    }
+}
+
 impl Counts {
     /// Returns the number of all messages: of people, of the agent, of the system.
     ///

@@ -171,6 +171,8 @@ impl NewSession {
             system_prompt: parent.system_prompt,
             outcome: parent.outcome,
             documents: parent.documents.clone(),
+            first_words: parent.first_words.clone(),
+            preview: parent.preview.clone(),
             summary: parent.summary,
             context_from: parent.context_from,
         };

@@ -7,13 +7,15 @@ use crate::base::{
     Epoch, Error, RawFields, Reason, Result, Seq, SessionId, SessionState, Timestamp, TriggerKind,
     WorkspaceId,
 };
+use crate::event::payload::blobs::NamedBlobs;
+use crate::event::payload::message::first_words;
 use crate::event::{Created, Event, EventType, SystemMessage};
 use crate::model::{
-    Actor, CallId, Counts, OpenCall, OpenSpan, Patch, RecentCommit, SpanId, Status, Timer, TimerCancelled,
-    Transition, UsageTotals,
+    Actor, CallId, ContentBytes, Counts, OpenCall, OpenSpan, Patch, RecentCommit, SpanId, Status, Timer,
+    TimerCancelled, Transition, UsageTotals,
 };
 use crate::session::created::NewSession;
-use crate::session::record::{RECENT_COMMITS, SessionRecord};
+use crate::session::record::{RECENT_COMMITS, SessionRecord, WORDS_MAX_BYTES};
 
 /// Part of a tool call or result that the fold needs.
 #[derive(Deserialize)]
@@ -146,6 +148,9 @@ impl SessionRecord {
             last_active_at: at,
             ended_at: None,
             counts: inherited.counts,
+            content_bytes: ContentBytes::default(),
+            first_words: inherited.first_words,
+            preview: inherited.preview,
             lease: None,
             epoch: Epoch::ZERO,
             stop_request: None,
@@ -187,13 +192,17 @@ impl SessionRecord {
         match event.kind.as_str() {
             "user.message" => {
                 add_one(&mut self.counts.user);
+                self.words(event);
                 self.input(event.seq);
             }
             "user.define_outcome" => {
                 self.outcome = event.seq;
                 self.input(event.seq);
             }
-            "agent.message" => add_one(&mut self.counts.agent),
+            "agent.message" => {
+                add_one(&mut self.counts.agent);
+                self.words(event);
+            }
             "agent.tool_use" => self.open_call(event, false)?,
             "agent.custom_tool_use" => self.open_call(event, true)?,
             "agent.tool_result" | "user.custom_tool_result" => {
@@ -220,6 +229,7 @@ impl SessionRecord {
             "session.history_cleared" => {
                 self.visible_from = event.seq;
                 (self.summary, self.context_from) = (Seq::ZERO, Seq::ZERO);
+                (self.first_words, self.preview) = (None, None);
                 self.counts = Counts { runs: self.counts.runs, ..Counts::default() };
             }
             "session.compacted" => {
@@ -237,7 +247,34 @@ impl SessionRecord {
             }
             _ => {}
         }
+        self.count_bytes(event)?;
         self.finish_event(event)
+    }
+
+    /// Counts what an event stores. Reads the payload only if it refers to blobs.
+    fn count_bytes(&mut self, event: &Event) -> Result<()> {
+        let bytes = &mut self.content_bytes;
+        let of_kind = match event.kind.as_str() {
+            "user.message" | "user.define_outcome" | "agent.message" | "system.message" => &mut bytes.texts,
+            "agent.tool_result" | "user.custom_tool_result" => &mut bytes.tool_results,
+            "agent.thinking" => &mut bytes.reasoning,
+            _ => return Ok(()),
+        };
+        *of_kind = of_kind.saturating_add(event.payload.get().len() as u64);
+        if !event.blobs.is_empty() {
+            let blobs = NamedBlobs::of(&event.decode()?).bytes();
+            bytes.blobs = bytes.blobs.saturating_add(blobs);
+        }
+        Ok(())
+    }
+
+    /// Keeps the first words of a message for lists.
+    fn words(&mut self, event: &Event) {
+        let Some(words) = first_words(&event.payload, WORDS_MAX_BYTES) else { return };
+        if event.kind == EventType::USER_MESSAGE && self.first_words.is_none() {
+            self.first_words = Some(words.clone());
+        }
+        self.preview = Some(words);
     }
 
     fn check_place(&self, event: &Event) -> Result<()> {

@@ -10,5 +10,6 @@ pub use created::{Fork, NewSession};
 pub use key::ConversationKey;
 pub use record::{
     OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_CONTENT_MAX_BYTES, RECORD_MAX_BYTES, SessionRecord, TIMERS_MAX,
+    WORDS_MAX_BYTES,
 };
 pub use summary::SessionSummary;

@@ -10,9 +10,9 @@ use crate::base::{
 };
 use crate::event::{DocumentWritten, Event};
 use crate::model::{
-    Actor, Attributes, CURRENCIES_MAX, Counts, DOCUMENT_MAX_BYTES, DocumentHead, Failure, Lease, Lineage,
-    OpenCall, OpenSpan, Origin, PendingAction, RecentCommit, Reported, Request, Role, RunUsage, Status,
-    Timer, UsageTotals,
+    Actor, Attributes, CURRENCIES_MAX, ContentBytes, Counts, DOCUMENT_MAX_BYTES, DocumentHead, Failure,
+    Lease, Lineage, OpenCall, OpenSpan, Origin, PendingAction, RecentCommit, Reported, Request, Role,
+    RunUsage, Status, Timer, UsageTotals,
 };
 use crate::session::key::{ConversationKey, key_of};
 
@@ -27,6 +27,9 @@ pub const OPEN_CALLS_MAX: usize = 64;
 
 /// Maximum number of timers that are scheduled at once.
 pub const TIMERS_MAX: usize = 128;
+
+/// Maximum number of bytes of a message that a record and a list show.
+pub const WORDS_MAX_BYTES: usize = 80;
 
 /// Number of recent commits that a record remembers, to recognize retries.
 pub const RECENT_COMMITS: usize = 16;
@@ -118,6 +121,12 @@ record! {
     ended_at: Option<Timestamp>, unless_default, kept;
     /// Number of visible events of each kind.
     counts: Counts, unless_default, kept;
+    /// Number of bytes that the session's own events store, by kind of content.
+    content_bytes: ContentBytes, unless_default, removed;
+    /// Beginning of the first visible message of a person, in one line of at most [`WORDS_MAX_BYTES`] bytes.
+    first_words: Option<String>, unless_default, removed;
+    /// Beginning of the last visible message of a person or the agent, in one line of at most [`WORDS_MAX_BYTES`] bytes.
+    preview: Option<String>, unless_default, removed;
     /// Lease of the run, or of the preparation, that holds the session.
     lease: Option<Lease>, unless_default, removed;
     /// Number of the newest lease.

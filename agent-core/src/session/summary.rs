@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{OwnerId, Seq, SessionId, Timestamp, WorkspaceId};
-use crate::model::{Actor, Attributes, Counts, Origin, Status};
+use crate::base::{OwnerId, Seq, SessionId, Timestamp, WorkspaceId, is_default};
+use crate::model::{Actor, Attributes, ContentBytes, Counts, Origin, Status};
 use crate::session::key::{ConversationKey, key_of};
 use crate::session::record::SessionRecord;
 
@@ -54,6 +54,15 @@ pub struct SessionSummary {
     pub last_active_at: Timestamp,
     /// Number of visible events of each kind.
     pub counts: Counts,
+    /// Number of bytes that the session's own events store, by kind of content.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub content_bytes: ContentBytes,
+    /// Beginning of the first visible message of a person, in one line; see [`display_title`](Self::display_title).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_words: Option<String>,
+    /// Beginning of the last visible message of a person or the agent, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<String>,
     /// Number of inputs that are not done.
     pub inputs_open: u64,
     /// Time at which a scheduler must next look at this session; see [`SessionRecord::next_due_at`].
@@ -62,6 +71,29 @@ pub struct SessionSummary {
 }
 
 impl SessionSummary {
+    /// Returns the title for a list: the given one, else the first words of the conversation, if it has any.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::event::NewEvent;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::SessionStore;
+    /// # use agent_core::store::SessionQuery;
+    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
+    /// # let session = store.create(NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT)).await?;
+    /// let events = vec![NewEvent::user_message("A trip\nto Oslo?"), NewEvent::agent_message("Gladly.")];
+    /// store.append(session.id, session.head, events).await?;
+    /// let listed = store.list(SessionQuery::new()).await?.items.remove(0);
+    /// assert_eq!((listed.display_title(), listed.preview.as_deref()), (Some("A trip to Oslo?"), Some("Gladly.")));
+    /// # Ok(()) }
+    /// ```
+    pub fn display_title(&self) -> Option<&str> {
+        let given = self.attributes.title.as_ref().map(|title| title.text.as_str());
+        given.or(self.first_words.as_deref())
+    }
+
     /// Returns the key by which the host finds this conversation, like [`SessionRecord::conversation_key`].
     ///
     /// ```
@@ -98,6 +130,9 @@ impl From<&SessionRecord> for SessionSummary {
             created_at: session.created_at,
             last_active_at: session.last_active_at,
             counts: session.counts,
+            content_bytes: session.content_bytes,
+            first_words: session.first_words.clone(),
+            preview: session.preview.clone(),
             inputs_open: session.inputs_open,
             next_due_at: session.next_due_at(),
         }

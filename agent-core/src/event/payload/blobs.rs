@@ -59,6 +59,11 @@ impl NamedBlobs {
         }
     }
 
+    /// Returns the number of bytes of the blobs whose size is known.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.found.iter().filter_map(|blob| blob.bytes).fold(0, u64::saturating_add)
+    }
+
     /// Returns the blobs of an event that also names `given`: sorted, each once.
     pub(crate) fn with_given(self, given: &[BlobName]) -> Result<Vec<NeededBlob>> {
         let is_found = |name: &BlobName| self.found.iter().any(|found| found.name == *name);

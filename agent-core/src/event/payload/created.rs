@@ -54,6 +54,12 @@ pub struct Inherited {
     /// Documents; their texts stay in the ancestor's log.
     #[serde(default, skip_serializing_if = "is_default")]
     pub documents: Vec<DocumentHead>,
+    /// Beginning of the first visible message of a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_words: Option<String>,
+    /// Beginning of the last visible message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<String>,
     /// Event with the summary in force.
     #[serde(default, skip_serializing_if = "is_default")]
     pub summary: Seq,

@@ -63,6 +63,62 @@ pub struct Message {
     pub metadata: RawFields,
 }
 
+/// Part of a message that [`first_words`] needs.
+#[derive(Deserialize)]
+struct Words<'a> {
+    #[serde(borrow)]
+    text: Cow<'a, str>,
+}
+
+/// Returns the beginning of a message's text in one line: words with one space between them, without control characters,
+/// at most `most` bytes. `None` if the text has no words, or the payload is no message.
+///
+/// Reads no more of a long message than it needs, if the text comes first, as it does in what this library writes.
+pub(crate) fn first_words(payload: &RawJson, most: usize) -> Option<String> {
+    let json = payload.get();
+    let beginning = json.strip_prefix(r#"{"text":""#).and_then(|text| string_start(text, 2 * most));
+    // The rest of a text that was cut counts only if the line is not full yet; a character has up to four bytes.
+    let line = beginning
+        .and_then(|(text, is_whole)| one_line(&text, most).filter(|line| is_whole || line.len() + 4 > most));
+    line.or_else(|| one_line(&serde_json::from_str::<Words<'_>>(json).ok()?.text, most))
+}
+
+/// Returns the words of a text with one space between them, at most `most` bytes; `None` if it has none.
+fn one_line(text: &str, most: usize) -> Option<String> {
+    let mut line = String::new();
+    for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
+        let gap = usize::from(!line.is_empty());
+        let left = most.saturating_sub(line.len() + gap);
+        let cut = &word[..word.floor_char_boundary(left)];
+        if cut.is_empty() {
+            break;
+        }
+        line.push_str(if gap == 1 { " " } else { "" });
+        line.push_str(cut);
+        if cut.len() < word.len() {
+            break;
+        }
+    }
+    (!line.is_empty()).then_some(line)
+}
+
+/// Returns the text of a JSON string whose opening quote was read, and whether it is all of it, not only that up to the first
+/// space behind `enough` bytes. `None` if the end is far.
+fn string_start(json: &str, enough: usize) -> Option<(String, bool)> {
+    let (mut end, mut escaped) = (None, false);
+    for (at, byte) in json.bytes().enumerate().take(4 * enough) {
+        // A space is neither within an escape nor between two escapes that are one character.
+        if !escaped && (byte == b'"' || (byte == b' ' && at >= enough)) {
+            end = Some(at);
+            break;
+        }
+        escaped = byte == b'\\' && !escaped;
+    }
+    let end = end?;
+    let text = serde_json::from_str(&format!("\"{}\"", &json[..end])).ok()?;
+    Some((text, json.as_bytes()[end] == b'"'))
+}
+
 impl Message {
     /// Creates a message with this text.
     pub fn new(text: impl Into<String>) -> Self {
@@ -285,3 +341,38 @@ impl Compaction {
 
 /// Payload of a person's request to stop the session's run or its waiting.
 pub type Interrupt = Comment;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The beginning of a text that is written first is the same as that of one that is parsed whole.
+    #[test]
+    fn first_words_do_not_depend_on_how_the_payload_is_read() -> Result<()> {
+        let long = "word ".repeat(400);
+        for text in [
+            "Hello",
+            "",
+            " \n\t ",
+            "two\nlines\r\nand  \u{0} more",
+            "\"quoted\" \\ and \u{1F600} \u{e9}",
+            &long,
+            &"é".repeat(100),
+            &format!("{}end", " ".repeat(1000)),
+            &"x".repeat(5000),
+            &"\u{1F600}".repeat(300),
+            &"\\ ".repeat(300),
+        ] {
+            let first = RawJson::of(&serde_json::json!({ "text": text }))?;
+            let other =
+                RawJson::parse(&format!(" {{ \"shown\": 1, \"text\": {} }}", RawJson::of(&text)?.get()))?;
+            let words = first_words(&first, 80);
+            assert_eq!(words, first_words(&other, 80), "{text:?}");
+            if let Some(words) = &words {
+                assert!(words.len() <= 80 && !words.contains(char::is_control), "{words:?}");
+            }
+            assert_eq!(words.is_none(), text.trim().is_empty(), "{text:?}");
+        }
+        Ok(())
+    }
+}
