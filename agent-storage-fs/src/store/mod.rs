@@ -13,6 +13,7 @@ use agent_core::store::{
     BLOB_MAX_BYTES, BackendConfig, BlobContent, BlobInfo, BlobQuery, BlobStore, Capabilities, Damaged,
     DeletedTenant, Durability, EventPage, LeaseStatus, LeaseStore, Maintenance, Page, Pending, Purge, Purged,
     PutBlob, ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery, SweepBlobs, SweptBlobs, check_no_live_run,
+    observed,
 };
 use agent_core::{
     Backend, Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStore, SessionStoreExt, Storage,
@@ -30,7 +31,7 @@ use crate::io::Kind;
 use crate::lists::{self, folders};
 use crate::log::{commit, place, read};
 use crate::medium::env::{Env, held};
-use crate::medium::shell::{blocking, drop_aside, observed, working};
+use crate::medium::shell::{blocking, drop_aside, working};
 use crate::places::{delete_tenant, tenants, workspaces};
 use crate::shared::open_tenants::OpenTenants;
 use crate::shared::tenant::{SharedSession, Tenant};
