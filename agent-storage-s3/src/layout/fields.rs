@@ -7,8 +7,7 @@ use agent_core::model::Actor;
 use agent_core::session::SessionRecord;
 use agent_core::store::SessionQuery;
 use agent_core::text::{check_text, quoted};
-use agent_core::{ErrorKind, Result};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use agent_core::{ErrorKind, Result, text_serde};
 
 use crate::error::invalid;
 use crate::layout::keys::hash;
@@ -125,14 +124,4 @@ impl FromStr for IndexedField {
     }
 }
 
-impl Serialize for IndexedField {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for IndexedField {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+text_serde!(IndexedField);
