@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
+use agent_core::setters;
 use agent_core::store::{Registry, percent_decode};
 use agent_core::{Error, ErrorKind, Result};
 use object_store::client::HttpConnector;
@@ -267,38 +268,24 @@ impl S3Config {
         }
     }
 
-    /// Sets how long an operation is tried before it fails with `Unavailable`. Default: 60 seconds. At most
-    /// [`MAX_DEADLINE`](Self::MAX_DEADLINE), to which a longer time is reduced.
-    #[must_use]
-    pub fn with_deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline.min(Self::MAX_DEADLINE);
-        self
-    }
+    setters! {
+        /// Sets how long an operation is tried before it fails with `Unavailable`. Default: 60 seconds. At most
+        /// [`MAX_DEADLINE`](Self::MAX_DEADLINE), to which a longer time is reduced.
+        pub fn with_deadline(deadline: Duration) => deadline = deadline.min(Self::MAX_DEADLINE);
 
-    /// Sets the time limit of one request, for each started MiB that it sends or may receive. A request that takes
-    /// longer is abandoned and sent again. Default: 10 seconds. At most [`MAX_ATTEMPT`](Self::MAX_ATTEMPT), to which a
-    /// longer time is reduced.
-    #[must_use]
-    pub fn with_attempt(mut self, attempt: Duration) -> Self {
-        self.attempt = attempt.min(Self::MAX_ATTEMPT);
-        self
-    }
+        /// Sets the time limit of one request, for each started MiB that it sends or may receive. A request that takes
+        /// longer is abandoned and sent again. Default: 10 seconds. At most [`MAX_ATTEMPT`](Self::MAX_ATTEMPT), to which a
+        /// longer time is reduced.
+        pub fn with_attempt(attempt: Duration) => attempt = attempt.min(Self::MAX_ATTEMPT);
 
-    /// Sets the limit on concurrent requests. Default: 32. From 1 to [`MAX_CONCURRENCY`](Self::MAX_CONCURRENCY), into
-    /// which other values are moved.
-    #[must_use]
-    pub fn with_concurrency(mut self, requests: usize) -> Self {
-        self.concurrency = requests.clamp(1, Self::MAX_CONCURRENCY);
-        self
-    }
+        /// Sets the limit on concurrent requests. Default: 32. From 1 to [`MAX_CONCURRENCY`](Self::MAX_CONCURRENCY), into
+        /// which other values are moved.
+        pub fn with_concurrency(requests: usize) => concurrency = requests.clamp(1, Self::MAX_CONCURRENCY);
 
-    /// Sets whether the store is created if it does not exist. Default: `true`. With `false`, [`open`](Self::open)
-    /// fails with `NotFound` if no store was ever opened under the prefix, so that a mistyped address is not mistaken
-    /// for an empty store.
-    #[must_use]
-    pub fn with_create(mut self, create: bool) -> Self {
-        self.create = create;
-        self
+        /// Sets whether the store is created if it does not exist. Default: `true`. With `false`, [`open`](Self::open)
+        /// fails with `NotFound` if no store was ever opened under the prefix, so that a mistyped address is not mistaken
+        /// for an empty store.
+        pub fn with_create(create: bool) => create = create;
     }
 
     /// Sets the fields of sessions that have an index of their own; in an address, `?index=creator,label.project`. Default:
@@ -334,20 +321,14 @@ impl S3Config {
         Ok(self)
     }
 
-    /// Sets the source of randomness of the store itself. Default: that of the system.
-    /// Those of sessions, their times and ids, are set by [`Storage::with_effects`](agent_core::Storage::with_effects).
-    #[must_use]
-    pub fn with_effects(mut self, effects: Effects) -> Self {
-        self.effects = effects;
-        self
-    }
+    setters! {
+        /// Sets the source of randomness of the store itself. Default: that of the system.
+        /// Those of sessions, their times and ids, are set by [`Storage::with_effects`](agent_core::Storage::with_effects).
+        pub fn with_effects(effects: Effects) => effects = effects;
 
-    /// Sets the HTTP client that sends the requests: a simulated server, a proxy, an instrumented client. Default: that
-    /// of `object_store`.
-    #[must_use]
-    pub fn with_http_connector(mut self, connector: impl HttpConnector) -> Self {
-        self.connector = Some(Arc::new(connector));
-        self
+        /// Sets the HTTP client that sends the requests: a simulated server, a proxy, an instrumented client. Default: that
+        /// of `object_store`.
+        pub fn with_http_connector(connector: impl HttpConnector) => connector = Some(Arc::new(connector));
     }
 
     /// Returns the name of the bucket.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_core::clock::Effects;
+use agent_core::setters;
 use agent_core::store::{Registry, percent_decode, split_address};
 use agent_core::text::quoted;
 use agent_core::{Error, ErrorKind, Result};
@@ -228,27 +229,17 @@ impl SqliteConfig {
         }
     }
 
-    /// Sets the durability that a write has when it returns. Default: [`Sync::Full`].
-    #[must_use]
-    pub fn with_sync(mut self, sync: Sync) -> Self {
-        self.sync = sync;
-        self
-    }
+    setters! {
+        /// Sets the durability that a write has when it returns. Default: [`Sync::Full`].
+        pub fn with_sync(sync: Sync) => sync = sync;
 
-    /// Sets how long an operation waits for other processes before it fails with `Unavailable`. Default: 30 seconds. At
-    /// most [`MAX_BUSY_TIMEOUT`](Self::MAX_BUSY_TIMEOUT), to which a longer time is reduced.
-    #[must_use]
-    pub fn with_busy_timeout(mut self, timeout: Duration) -> Self {
-        self.busy_timeout = timeout.min(Self::MAX_BUSY_TIMEOUT);
-        self
-    }
+        /// Sets how long an operation waits for other processes before it fails with `Unavailable`. Default: 30 seconds. At
+        /// most [`MAX_BUSY_TIMEOUT`](Self::MAX_BUSY_TIMEOUT), to which a longer time is reduced.
+        pub fn with_busy_timeout(timeout: Duration) => busy_timeout = timeout.min(Self::MAX_BUSY_TIMEOUT);
 
-    /// Sets how many reads may run on threads at the same time; at least one. Each takes a thread and a page cache.
-    /// Default: 4.
-    #[must_use]
-    pub fn with_readers(mut self, readers: usize) -> Self {
-        self.readers = readers.max(1);
-        self
+        /// Sets how many reads may run on threads at the same time; at least one. Each takes a thread and a page cache.
+        /// Default: 4.
+        pub fn with_readers(readers: usize) => readers = readers.max(1);
     }
 
     /// Sets the cache size of each connection, in KiB: 1 to 2,147,483,647, into which other values are moved. Pages
@@ -261,44 +252,34 @@ impl SqliteConfig {
         self
     }
 
-    /// Sets the size limit of the file, in pages of 4 KiB. A write beyond it fails with `Full`. Default: no limit but
-    /// that of SQLite.
-    #[must_use]
-    pub fn with_max_pages(mut self, pages: u32) -> Self {
-        self.max_pages = Some(pages);
-        self
-    }
+    setters! {
+        /// Sets the size limit of the file, in pages of 4 KiB. A write beyond it fails with `Full`. Default: no limit but
+        /// that of SQLite.
+        pub fn with_max_pages(pages: u32) => max_pages = Some(pages);
 
-    /// Sets whether the store is created if it does not exist. Default: `true`. With `false`, [`open`](Self::open)
-    /// fails with `NotFound` if there is no file or an empty one, so that a mistyped path is not mistaken for an empty
-    /// store.
-    #[must_use]
-    pub fn with_create(mut self, create: bool) -> Self {
-        self.create = create;
-        self
-    }
+        /// Sets whether the store is created if it does not exist. Default: `true`. With `false`, [`open`](Self::open)
+        /// fails with `NotFound` if there is no file or an empty one, so that a mistyped path is not mistaken for an empty
+        /// store.
+        pub fn with_create(create: bool) => create = create;
 
-    /// Sets the source of randomness of the store itself. Default: that of the system.
-    /// Those of sessions, their times and ids, are set by [`Storage::with_effects`](agent_core::Storage::with_effects).
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let path = folder.path().join("agent.db");
-    /// use agent_core::Timestamp;
-    /// use agent_core::clock::Effects;
-    /// use agent_storage_sqlite::SqliteConfig;
-    ///
-    /// // A test gives the store the same randomness each time.
-    /// let effects = Effects::seeded(7, Timestamp::UNIX_EPOCH);
-    /// let store = SqliteConfig::new(&path).with_effects(effects).open().await?;
-    /// # store.close().await?;
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn with_effects(mut self, effects: Effects) -> Self {
-        self.effects = effects;
-        self
+        /// Sets the source of randomness of the store itself. Default: that of the system.
+        /// Those of sessions, their times and ids, are set by [`Storage::with_effects`](agent_core::Storage::with_effects).
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+        /// # let folder = tempfile::tempdir().unwrap();
+        /// # let path = folder.path().join("agent.db");
+        /// use agent_core::Timestamp;
+        /// use agent_core::clock::Effects;
+        /// use agent_storage_sqlite::SqliteConfig;
+        ///
+        /// // A test gives the store the same randomness each time.
+        /// let effects = Effects::seeded(7, Timestamp::UNIX_EPOCH);
+        /// let store = SqliteConfig::new(&path).with_effects(effects).open().await?;
+        /// # store.close().await?;
+        /// # Ok(()) }
+        /// ```
+        pub fn with_effects(effects: Effects) => effects = effects;
     }
 
     /// Returns the path of the file.
