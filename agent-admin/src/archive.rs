@@ -2,7 +2,7 @@
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-//! use agent_admin::{archive::Archive, manifest::Manifest};
+//! use agent_admin::{archive::Archive, export::SessionExport};
 //! use agent_core::clock::Effects;
 //! use agent_core::event::{EventPayload, Media, Message, NewEvent, Part};
 //! use agent_core::session::NewSession;
@@ -20,8 +20,8 @@
 //! here.sessions(&effects).append(session.id, session.head, vec![NewEvent::of(&message)]).await?;
 //!
 //! // A program writes the pieces to a file, and reads the file in pieces.
-//! let manifest = Manifest::export(&here, session.id).await?;
-//! let pieces: Vec<_> = manifest.to_archive(&here)?.try_collect().await?;
+//! let export = SessionExport::read(&here, session.id, |_| {}).await?;
+//! let pieces: Vec<_> = export.to_archive()?.try_collect().await?;
 //! let archive = Archive::open(stream::iter(pieces).map(Ok).boxed()).await?;
 //! let imported = archive.import(&there).await?;
 //! assert_eq!((imported.session.id, imported.blobs), (session.id, 1));
@@ -50,7 +50,6 @@ use tracing::debug;
 
 use crate::blobs::WantedBlob;
 use crate::manifest::{Imported, Manifest};
-use crate::source::watched;
 use agent_core::store::{
     BLOB_CHUNK_BYTES, BLOB_MAX_BYTES, BlobInfo, BlobStream, PutBlob, ReadBlob, SweepBlobs,
 };
@@ -154,49 +153,6 @@ const fn filling_len(bytes: u64) -> usize {
 
 fn filling(bytes: u64) -> Bytes {
     Bytes::from_static(&[0; BLOCK]).slice(..filling_len(bytes))
-}
-
-impl Manifest {
-    /// Returns the session with its blobs as an [archive](crate::archive), in pieces. `store` is the one from which the
-    /// session was exported.
-    ///
-    /// Reads one blob after another while the pieces are read, and holds at most 4 MiB of it. An error ends the pieces;
-    /// what was written until then is no archive.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # chat.prompt("Hello").await?.finish().await?;
-    /// use agent_admin::archive::is_archive;
-    /// use agent_admin::manifest::Manifest;
-    /// use futures::TryStreamExt;
-    ///
-    /// let sessions = &*agent.storage().sessions;
-    /// let manifest = Manifest::export(sessions, chat.id()).await?;
-    /// let mut pieces = manifest.to_archive(sessions)?;
-    /// assert!(is_archive(&pieces.try_next().await?.unwrap()));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// `LimitExceeded` if the document is larger than [`DOCUMENT_MAX_BYTES`]. In
-    /// the pieces: `Corrupt` for a lost or damaged blob; `Conflict` if the session was purged since it was exported; errors
-    /// of the store.
-    pub fn to_archive<'a>(&self, store: &'a dyn SessionStore) -> Result<BoxStream<'a, Result<Bytes>>> {
-        let mut owners = BTreeMap::new();
-        for (id, events) in self.members() {
-            owners.extend(events.iter().flat_map(|event| &event.blobs).map(|name| (*name, id)));
-        }
-        let document = Bytes::from(self.document());
-        let bytes = document.len() as u64;
-        let pieces = write(store, (stream::iter([Ok(document)]).boxed(), bytes), owners)?;
-        Ok(watched(store, self.session.id, pieces))
-    }
 }
 
 /// Archive that is being read.
@@ -392,8 +348,7 @@ fn check_sizes(store: &dyn SessionStore, wanted: &BTreeMap<BlobName, WantedBlob>
     let most = store.capabilities().blob_max_bytes;
     for (name, blob) in wanted.iter().filter(|(_, blob)| !blob.owners.is_empty()) {
         if most == 0 {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
+            return Err(Error::unsupported(
                 "this store keeps no blobs, and the archive has some; import it into a store that keeps blobs",
             ));
         }

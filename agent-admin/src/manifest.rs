@@ -43,7 +43,7 @@ use futures::TryStreamExt;
 use serde::Deserialize;
 
 use crate::blobs::{self, WantedBlob};
-use crate::source::{check_head, exported, exported_events, shared_logs, unless_deleted};
+use crate::source::{exported_events, read_logs};
 use agent_core::commit::{Commit, apply_untrusted};
 use agent_core::event::Event;
 use agent_core::json::{JsonFault, RawJson, check_document};
@@ -189,18 +189,15 @@ impl Manifest {
     /// `NotFound`; `Conflict` if the import of the session is incomplete; `Corrupt` if a part of a log cannot be read,
     /// because then there is no complete session to export.
     pub async fn export(store: &dyn SessionStore, id: SessionId) -> Result<Self> {
-        match Self::read(store, id).await {
-            Err(error) => Err(unless_deleted(store, id, error).await),
-            read => read,
-        }
-    }
-
-    async fn read(store: &dyn SessionStore, id: SessionId) -> Result<Self> {
-        let session = exported(store, id).await?;
-        let after = session.lineage.base();
-        let events: Vec<_> = exported_events(store, id, after, session.head).try_collect().await?;
-        check_head(&session, events.last().map(|event| event.seq))?;
-        let ancestors = ancestors_of(store, &session).await?;
+        let begin = |_: &SessionRecord| Vec::<Ancestor>::new();
+        let (session, _, mut members) =
+            read_logs(store, id, begin, |members, (n, session), event| match members.get_mut(n) {
+                Some(member) => member.events.push(event),
+                None => members.push(Ancestor { session, events: vec![event] }),
+            })
+            .await?;
+        let ancestors = members.split_off(1);
+        let events = members.pop().map(|own| own.events).unwrap_or_default();
         Ok(Self { session, events, ancestors })
     }
 
@@ -392,13 +389,10 @@ impl Manifest {
                 ));
             }
             if !rest.is_empty() && !is_at_rest(record) {
-                return Err(Error::new(
-                    ErrorKind::NotFound,
-                    format!(
-                        "session {id} was made from session {session}, which had unfinished work at that point and is \
-                         not in this store; import that session's own document first"
-                    ),
-                ));
+                return Err(Error::not_found(format!(
+                    "session {id} was made from session {session}, which had unfinished work at that point and is \
+                     not in this store; import that session's own document first"
+                )));
             }
             missing.push(Missing { id: *session, there, rest });
         }
@@ -410,10 +404,9 @@ impl Manifest {
         let id = self.session.id;
         let there = find(store, id).await?;
         if there.as_ref().is_some_and(|there| there.status.state == SessionState::Deleted) {
-            return Err(Error::new(
-                ErrorKind::Deleted,
-                format!("session {id} was deleted in this store, and a deleted id cannot be used again"),
-            ));
+            return Err(Error::deleted(format!(
+                "session {id} was deleted in this store, and a deleted id cannot be used again"
+            )));
         }
         let rest = not_there(store, id, there.as_deref(), &self.events).await?;
         Ok(Missing { id, there, rest })
@@ -444,14 +437,11 @@ impl Manifest {
                     Some(parent) => is_made_from(record, &parent),
                     None if find(store, record.id).await?.is_some() => true,
                     None => {
-                        return Err(Error::new(
-                            ErrorKind::NotFound,
-                            format!(
-                                "session {} was made from {parent}, which is neither in the document nor in this \
-                                 store; import that session first",
-                                record.id
-                            ),
-                        ));
+                        return Err(Error::not_found(format!(
+                            "session {} was made from {parent}, which is neither in the document nor in this \
+                             store; import that session first",
+                            record.id
+                        )));
                     }
                 },
             };
@@ -481,29 +471,24 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if events name blobs, which the document cannot contain: use [`to_archive`](Self::to_archive).
+    /// `InvalidInput` if events name blobs, which the document cannot contain: use
+    /// [`SessionExport::to_archive`](crate::export::SessionExport::to_archive).
     pub fn to_json(&self) -> Result<String> {
         match self.blobs().len() {
-            0 => Ok(self.document()),
+            0 => {
+                let mut text = DocumentText::begin(&self.session);
+                let ancestors = self.ancestors.iter().map(|ancestor| (ancestor.session, &ancestor.events));
+                for (n, (id, events)) in
+                    [(self.session.id, &self.events)].into_iter().chain(ancestors).enumerate()
+                {
+                    events.iter().for_each(|event| text.push((n, id), event));
+                }
+                text.close();
+                let document = text.take();
+                Ok(document + &text.taken.ending())
+            }
             count => Err(has_blobs(self.session.id, count)),
         }
-    }
-
-    pub(crate) fn document(&self) -> String {
-        let mut out = opening(&self.session);
-        push_events(&mut out, &self.events);
-        out.push_str(EVENTS_CLOSE);
-        for (n, ancestor) in self.ancestors.iter().enumerate() {
-            out.push_str(&ancestor_opening(n, ancestor.session));
-            push_events(&mut out, &ancestor.events);
-            out.push_str(ANCESTOR_CLOSE);
-        }
-        if !self.ancestors.is_empty() {
-            out.push_str(EVENTS_CLOSE);
-        }
-        let crc = crc32c::crc32c(out.as_bytes());
-        out.push_str(&ending(crc));
-        out
     }
 
     /// Parses a JSON document, and computes the record from its events.
@@ -618,19 +603,6 @@ pub(crate) fn has_blobs(id: SessionId, count: usize) -> Error {
     ))
 }
 
-/// Returns the ancestors of a session, parents first: each complete as far as a session that was made from it shares
-/// it.
-async fn ancestors_of(store: &dyn SessionStore, session: &SessionRecord) -> Result<Vec<Ancestor>> {
-    let mut ancestors = Vec::new();
-    for log in shared_logs(store, session).await? {
-        let mut events = Vec::new();
-        if log.read(store, session.id, |event| events.push(event)).await?.is_some() {
-            ancestors.push(Ancestor { session: log.id, events });
-        }
-    }
-    Ok(ancestors)
-}
-
 /// Returns the session with this id, if there is one.
 async fn find(store: &dyn SessionStore, id: SessionId) -> Result<Option<Arc<SessionRecord>>> {
     match store.load(id).await {
@@ -709,39 +681,64 @@ fn is_at_rest(session: &SessionRecord) -> bool {
     rests && is_done && session.to_report().is_none()
 }
 
-/// Text behind the events of the session itself, and behind the list of ancestors.
-pub(crate) const EVENTS_CLOSE: &str = "\n]";
-/// Text behind the events of an ancestor.
-pub(crate) const ANCESTOR_CLOSE: &str = "\n]}";
-
-/// Returns the beginning of a document, up to the session's own events.
-pub(crate) fn opening(session: &SessionRecord) -> String {
-    format!(
-        "{{\"format\":{MANIFEST_FORMAT},\"kind\":\"{KIND}\",\"session\":{},\n\"events\":[",
-        session.to_json()
-    )
+/// Number of bytes and checksum of the beginning of a document.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) bytes: u64,
+    crc: u32,
 }
 
-/// Returns the text between the events of one session and those of the ancestor with this number.
-pub(crate) fn ancestor_opening(n: usize, id: SessionId) -> String {
-    let list = if n == 0 { ",\n\"ancestors\":[" } else { "," };
-    format!("{list}\n{{\"session\":\"{id}\",\"events\":[")
+impl Tally {
+    /// Returns the end of a document that has this before it.
+    pub(crate) fn ending(self) -> String {
+        format!("{CRC_OPEN}{:08x}{CRC_CLOSE}", self.crc)
+    }
 }
 
-/// Returns the text before an event.
-pub(crate) const fn before_event(is_first: bool) -> &'static str {
-    if is_first { "\n" } else { ",\n" }
+/// Text of a document, to which one event after the other is added.
+pub(crate) struct DocumentText {
+    /// Text that was not taken yet.
+    pub(crate) new: String,
+    /// Text that was taken.
+    pub(crate) taken: Tally,
+    /// Number of the log to which the last event belongs: 0 for the session's own one.
+    log: usize,
+    /// True before the first event of a log.
+    is_first: bool,
 }
 
-/// Returns the end of a document whose bytes so far have this checksum.
-pub(crate) fn ending(crc: u32) -> String {
-    format!("{CRC_OPEN}{crc:08x}{CRC_CLOSE}")
-}
+impl DocumentText {
+    /// Begins the document of a session.
+    pub(crate) fn begin(session: &SessionRecord) -> Self {
+        let new = format!(
+            "{{\"format\":{MANIFEST_FORMAT},\"kind\":\"{KIND}\",\"session\":{},\n\"events\":[",
+            session.to_json()
+        );
+        Self { new, taken: Tally::default(), log: 0, is_first: true }
+    }
 
-fn push_events(out: &mut String, events: &[Event]) {
-    for (n, event) in events.iter().enumerate() {
-        out.push_str(before_event(n == 0));
-        out.push_str(&event.to_json());
+    /// Adds the next event of the log with this number, which is that of the session `id`.
+    pub(crate) fn push(&mut self, (log, id): (usize, SessionId), event: &Event) {
+        if log != self.log {
+            self.new.push_str(if self.log == 0 { "\n],\n\"ancestors\":[" } else { "\n]}," });
+            self.new.push_str(&format!("\n{{\"session\":\"{id}\",\"events\":["));
+            (self.log, self.is_first) = (log, true);
+        }
+        self.new.push_str(if std::mem::take(&mut self.is_first) { "\n" } else { ",\n" });
+        self.new.push_str(&event.to_json());
+    }
+
+    /// Closes the list of events, and that of ancestors. Only the [ending](Tally::ending) follows.
+    pub(crate) fn close(&mut self) {
+        self.new.push_str(if self.log == 0 { "\n]" } else { "\n]}\n]" });
+    }
+
+    /// Takes the text that was added since the last call.
+    pub(crate) fn take(&mut self) -> String {
+        let new = std::mem::take(&mut self.new);
+        self.taken.bytes += new.len() as u64;
+        self.taken.crc = crc32c::crc32c_append(self.taken.crc, new.as_bytes());
+        new
     }
 }
 
@@ -785,5 +782,6 @@ fn checked(text: &str) -> bool {
         return false;
     };
     let (body, tail) = text.split_at(at);
-    tail == format!("{CRC_OPEN}{:08x}{CRC_CLOSE}", crc32c::crc32c(body.as_bytes()))
+    let taken = Tally { bytes: at as u64, crc: crc32c::crc32c(body.as_bytes()) };
+    tail == taken.ending()
 }

@@ -15,13 +15,10 @@ use agent_core::store::own_events;
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStore};
 
 /// Loads the record of a session to export.
-pub(crate) async fn exported(store: &dyn SessionStore, id: SessionId) -> Result<Arc<SessionRecord>> {
+async fn exported(store: &dyn SessionStore, id: SessionId) -> Result<Arc<SessionRecord>> {
     let session = store.load(id).await?;
     if session.status.state == SessionState::Deleted {
-        return Err(Error::new(
-            ErrorKind::Deleted,
-            format!("session {id} was deleted; there is nothing to export"),
-        ));
+        return Err(Error::deleted(format!("session {id} was deleted; there is nothing to export")));
     }
     if let Some(end) = session.import_end {
         return Err(Error::new(
@@ -63,7 +60,7 @@ const EIO: i32 = 5;
 
 /// Returns the error of a read of a session that is exported. What is missing in a session that was deleted meanwhile was
 /// purged, and is not damaged.
-pub(crate) async fn unless_deleted(store: &dyn SessionStore, id: SessionId, error: Error) -> Error {
+async fn unless_deleted(store: &dyn SessionStore, id: SessionId, error: Error) -> Error {
     if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) {
         return error;
     }
@@ -97,8 +94,50 @@ pub(crate) fn purged(id: SessionId) -> Error {
     )
 }
 
+/// Log in a document: the session's own one, or an ancestor's as far as it is shared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Log {
+    pub(crate) id: SessionId,
+    /// Last event before the log.
+    pub(crate) base: Seq,
+    /// Last event in the document. Before an ancestor was read: the last one that is shared; zero if none is.
+    pub(crate) until: Seq,
+}
+
+/// Reads a session to export and its ancestors once, and checks that they are complete. `begin` is called with the record;
+/// then `take` with each event, with the number of its log and the log's session: first those of the session's own log, then
+/// those of its ancestors, parents first. Returns the record, the logs and what was taken.
+pub(crate) async fn read_logs<T: Send>(
+    store: &dyn SessionStore,
+    id: SessionId,
+    begin: impl FnOnce(&SessionRecord) -> T + Send,
+    mut take: impl FnMut(&mut T, (usize, SessionId), Event) + Send,
+) -> Result<(Arc<SessionRecord>, Vec<Log>, T)> {
+    let read = async {
+        let session = exported(store, id).await?;
+        let mut taken = begin(&session);
+        let own = Log { id, base: session.lineage.base(), until: session.head };
+        let last =
+            each_event(store, id, (own.base, own.until), |event| take(&mut taken, (0, id), event)).await?;
+        check_head(&session, last.map(|(last, _)| last))?;
+        let mut logs = vec![own];
+        for mut log in shared_logs(store, &session).await? {
+            let place = (logs.len(), log.id);
+            if let Some(until) = read_shared(store, log, id, |event| take(&mut taken, place, event)).await? {
+                log.until = until;
+                logs.push(log);
+            }
+        }
+        Ok((session, logs, taken))
+    };
+    match read.await {
+        Err(error) => Err(unless_deleted(store, id, error).await),
+        read => read,
+    }
+}
+
 /// Checks that the last event that was read is the one that the record names.
-pub(crate) fn check_head(session: &SessionRecord, last: Option<Seq>) -> Result<()> {
+fn check_head(session: &SessionRecord, last: Option<Seq>) -> Result<()> {
     if last == Some(session.head) {
         return Ok(());
     }
@@ -110,77 +149,54 @@ pub(crate) fn check_head(session: &SessionRecord, last: Option<Seq>) -> Result<(
     )))
 }
 
-/// Events of an ancestor that a session shares.
-pub(crate) struct SharedLog {
-    pub(crate) id: SessionId,
-    /// Last event before the ancestor's own log.
-    pub(crate) base: Seq,
-    /// Last event that is shared; zero if none is.
-    until: Seq,
-}
-
-impl SharedLog {
-    /// Passes the shared events to `take`, in order, and the rest of the last one's commit. Returns the last event, or `None`
-    /// if there is none: a deleted session that shares no event may have no events left.
-    ///
-    /// # Errors
-    ///
-    /// `Deleted` if the events end within a commit.
-    pub(crate) async fn read(
-        &self,
-        store: &dyn SessionStore,
-        heir: SessionId,
-        mut take: impl FnMut(Event) + Send,
-    ) -> Result<Option<Seq>> {
-        // The first event is in an export even if it is not shared.
-        let until = self.until.max(self.base.next());
-        let Some(mut last) = each_event(store, self.id, (self.base, until), &mut take).await? else {
-            return Ok(None);
-        };
-        let end = Seq::new(last.seq.get() + u64::from(last.of - last.n));
-        if last.seq < end {
-            last = each_event(store, self.id, (last.seq, end), &mut take).await?.unwrap_or(last);
-        }
-        if last.seq >= self.until && last.n == last.of {
-            return Ok(Some(end));
-        }
-        Err(Error::new(
-            ErrorKind::Deleted,
-            format!(
-                "session {heir}: the events that it shares with the deleted session {} end within a commit; \
-                 copy the store instead",
-                self.id
-            ),
-        ))
+/// Passes the shared events of an ancestor to `take`, in order, and the rest of the last one's commit. Returns the last
+/// event, or `None` if there is none: a deleted session that shares no event may have no events left.
+///
+/// # Errors
+///
+/// `Deleted` if the events end within a commit.
+async fn read_shared(
+    store: &dyn SessionStore,
+    log: Log,
+    heir: SessionId,
+    mut take: impl FnMut(Event) + Send,
+) -> Result<Option<Seq>> {
+    // The first event is in an export even if it is not shared.
+    let until = log.until.max(log.base.next());
+    let Some((mut last, end)) = each_event(store, log.id, (log.base, until), &mut take).await? else {
+        return Ok(None);
+    };
+    if last < end {
+        last = each_event(store, log.id, (last, end), &mut take).await?.map_or(last, |(last, _)| last);
     }
+    if last >= log.until && last == end {
+        return Ok(Some(end));
+    }
+    Err(Error::deleted(format!(
+        "session {heir}: the events that it shares with the deleted session {} end within a commit; \
+         copy the store instead",
+        log.id
+    )))
 }
 
-/// Place of an event in its log and in its commit.
-#[derive(Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) seq: Seq,
-    n: u32,
-    of: u32,
-}
-
-/// Passes the events of a session's own log in a range (after the first, up to the second) to `take`. Returns the place of
-/// the last.
-pub(crate) async fn each_event(
+/// Passes the events of a session's own log in a range (after the first, up to the second) to `take`. Returns the last one,
+/// and the last one of its commit.
+async fn each_event(
     store: &dyn SessionStore,
     id: SessionId,
     (after, until): (Seq, Seq),
     mut take: impl FnMut(Event) + Send,
-) -> Result<Option<Place>> {
+) -> Result<Option<(Seq, Seq)>> {
     let (mut events, mut last) = (exported_events(store, id, after, until), None);
     while let Some(event) = events.try_next().await? {
-        last = Some(Place { seq: event.seq, n: event.n, of: event.of });
+        last = Some((event.seq, Seq::new(event.seq.get() + u64::from(event.of - event.n))));
         take(event);
     }
     Ok(last)
 }
 
 /// Returns the logs that a session shares with its ancestors, parents first.
-pub(crate) async fn shared_logs(store: &dyn SessionStore, session: &SessionRecord) -> Result<Vec<SharedLog>> {
+async fn shared_logs(store: &dyn SessionStore, session: &SessionRecord) -> Result<Vec<Log>> {
     let mut found: HashMap<SessionId, (Arc<SessionRecord>, Seq)> = HashMap::new();
     let mut wanted = shared_by(session);
     while let Some((id, until)) = wanted.pop() {
@@ -198,7 +214,7 @@ pub(crate) async fn shared_logs(store: &dyn SessionStore, session: &SessionRecor
     }
     let mut found: Vec<_> = found.into_values().collect();
     found.sort_by_key(|(record, _)| (record.depth, record.id));
-    let log = |(record, until): (Arc<SessionRecord>, Seq)| SharedLog {
+    let log = |(record, until): (Arc<SessionRecord>, Seq)| Log {
         id: record.id,
         base: record.lineage.base(),
         until,

@@ -94,5 +94,7 @@ pub use store::workspace::{WorkspaceStore, WorkspaceStoreExt};
 
 /// Checks on text from outside, and its quotation in errors.
 pub mod text {
+    #[doc(hidden)]
+    pub use crate::base::text::Text;
     pub use crate::base::text::{check_text, marked, marked_name, quoted, replace_half_pairs};
 }

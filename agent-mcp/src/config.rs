@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use agent_core::setters;
 use agent_core::text::quoted;
 use agent_core::{BlobName, Error, Result};
 use agent_runtime::SessionContext;
@@ -330,42 +331,26 @@ impl McpServer {
         self
     }
 
-    /// Sets whether the server is not used; the default is false.
-    pub const fn with_disabled(mut self, disabled: bool) -> Self {
-        self.disabled = disabled;
-        self
-    }
+    setters! {
+        /// Sets whether the server is not used; the default is false.
+        pub const fn with_disabled(disabled: bool) => disabled = disabled;
 
-    /// Sets the time in which the server must start and be ready; the default is 30 seconds, the maximum a day.
-    pub const fn with_connect_timeout(mut self, time: Duration) -> Self {
-        self.limits.connect = time;
-        self
-    }
+        /// Sets the time in which the server must start and be ready; the default is 30 seconds, the maximum a day.
+        pub const fn with_connect_timeout(time: Duration) => limits.connect = time;
 
-    /// Sets the time in which the server must list its tools; the default is 30 seconds, the maximum a day.
-    pub const fn with_list_timeout(mut self, time: Duration) -> Self {
-        self.limits.list = time;
-        self
-    }
+        /// Sets the time in which the server must list its tools; the default is 30 seconds, the maximum a day.
+        pub const fn with_list_timeout(time: Duration) => limits.list = time;
 
-    /// Sets the time in which the server must make a call; the default is 100 seconds, the maximum a day.
-    ///
-    /// The runtime's [limit](field@agent_runtime::Limits::tool_timeout) holds as well.
-    pub const fn with_call_timeout(mut self, time: Duration) -> Self {
-        self.limits.call = time;
-        self
-    }
+        /// Sets the time in which the server must make a call; the default is 100 seconds, the maximum a day.
+        ///
+        /// The runtime's [limit](field@agent_runtime::Limits::tool_timeout) holds as well.
+        pub const fn with_call_timeout(time: Duration) => limits.call = time;
 
-    /// Sets the maximum bytes of one message of the server, at most 12 MiB; the default is 8 MiB.
-    pub const fn with_message_max_bytes(mut self, bytes: usize) -> Self {
-        self.limits.message_bytes = bytes;
-        self
-    }
+        /// Sets the maximum bytes of one message of the server, at most 12 MiB; the default is 8 MiB.
+        pub const fn with_message_max_bytes(bytes: usize) => limits.message_bytes = bytes;
 
-    /// Sets the maximum number of tools; the default is 128. Others are left out.
-    pub const fn with_tools_max(mut self, tools: usize) -> Self {
-        self.limits.tools = tools;
-        self
+        /// Sets the maximum number of tools; the default is 128. Others are left out.
+        pub const fn with_tools_max(tools: usize) => limits.tools = tools;
     }
 
     /// Sets a tool, by the name that the server gives it, whose calls nobody is asked about while it has this

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
+use agent_core::setters;
 use agent_core::store::{Registry, percent_decode, split_address};
 use agent_core::text::quoted;
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, Result};
 use etcetera::BaseStrategy;
 
 use crate::io::{Io, RealIo};
@@ -135,17 +136,13 @@ impl FsConfig {
             && !app.starts_with('.')
             && app.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_. ".contains(&b));
         if !plain {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
+            return Err(Error::invalid(
                 "the application's name must be 1 to 64 letters, digits, blanks, -, _ and dots, and start with no dot",
             ));
         }
         let base = etcetera::base_strategy::choose_native_strategy().map_err(|source| {
-            Error::new(
-                ErrorKind::Unavailable,
-                "the home directory is not known; set HOME, or name a directory",
-            )
-            .with_source(source)
+            Error::unavailable("the home directory is not known; set HOME, or name a directory")
+                .with_source(source)
         })?;
         let data = if cfg!(windows) { base.cache_dir() } else { base.data_dir() };
         Ok(Self::new(data.join(app)))
@@ -171,21 +168,21 @@ impl FsConfig {
     /// `InvalidInput` if the text is not such a URL, has neither a path nor `app`, or names an unknown option; the errors of
     /// [`platform`](Self::platform).
     pub fn from_url(url: &str) -> Result<Self> {
-        let rest = url
-            .strip_prefix("files:")
-            .ok_or_else(|| invalid("this is no address of a store in files; write files:PATH".to_owned()))?;
+        let rest = url.strip_prefix("files:").ok_or_else(|| {
+            Error::invalid("this is no address of a store in files; write files:PATH".to_owned())
+        })?;
         let (path, mut options) = split_address(rest.strip_prefix("//").unwrap_or(rest))?;
         let app = options.iter().position(|(name, _)| name == "app").map(|at| options.swap_remove(at).1);
         let mut config = match (percent_decode(path)?, app) {
             (path, None) if path.is_empty() => {
-                return Err(invalid(
+                return Err(Error::invalid(
                     "the address files: names no folder; write files:PATH, or files:?app=NAME for the data folder of the user"
                         .to_owned(),
                 ));
             }
             (path, Some(app)) if path.is_empty() => Self::platform(&app)?,
             (_, Some(_)) => {
-                return Err(invalid(
+                return Err(Error::invalid(
                     "the address names a path and a program; leave one of the two out".to_owned(),
                 ));
             }
@@ -233,7 +230,7 @@ impl FsConfig {
     pub fn with_option(self, name: &str, value: &str) -> Result<Self> {
         let bad = || {
             let value = quoted(value);
-            invalid(format!("invalid value {value} for option {name}; supported: {}", Self::OPTIONS))
+            Error::invalid(format!("invalid value {value} for option {name}; supported: {}", Self::OPTIONS))
         };
         match (name, value) {
             ("sync", "full") => Ok(self.with_sync(Sync::Full)),
@@ -244,7 +241,9 @@ impl FsConfig {
                 let wait = Duration::from_millis(value.parse().map_err(|_| bad())?);
                 if wait > Self::MAX_LOCK_WAIT {
                     let most = Self::MAX_LOCK_WAIT.as_millis();
-                    return Err(invalid(format!("{value} is out of the range of {name}; give 0 to {most}")));
+                    return Err(Error::invalid(format!(
+                        "{value} is out of the range of {name}; give 0 to {most}"
+                    )));
                 }
                 Ok(self.with_lock_wait(wait))
             }
@@ -253,112 +252,80 @@ impl FsConfig {
                 Ok(self.with_open_sessions(usize::from(count)))
             }
             ("sync", _) => Err(bad()),
-            _ => Err(invalid(format!("unknown option {}; supported: {}", quoted(name), Self::OPTIONS))),
+            _ => {
+                Err(Error::invalid(format!("unknown option {}; supported: {}", quoted(name), Self::OPTIONS)))
+            }
         }
     }
 
-    /// Sets the durability that a write has when it returns. Default: [`Sync::Full`].
-    #[must_use]
-    pub fn with_sync(mut self, sync: Sync) -> Self {
-        self.sync = sync;
-        self
-    }
+    setters! {
+        /// Sets the durability that a write has when it returns. Default: [`Sync::Full`].
+        pub fn with_sync(sync: Sync) => sync = sync;
 
-    /// Sets how long a write waits for other processes before it fails with `Unavailable`. Default: 30 seconds. At most
-    /// [`MAX_LOCK_WAIT`](Self::MAX_LOCK_WAIT), to which a longer time is reduced.
-    #[must_use]
-    pub fn with_lock_wait(mut self, wait: Duration) -> Self {
-        self.lock_wait = wait.min(Self::MAX_LOCK_WAIT);
-        self
-    }
+        /// Sets how long a write waits for other processes before it fails with `Unavailable`. Default: 30 seconds. At most
+        /// [`MAX_LOCK_WAIT`](Self::MAX_LOCK_WAIT), to which a longer time is reduced.
+        pub fn with_lock_wait(wait: Duration) => lock_wait = wait.min(Self::MAX_LOCK_WAIT);
 
-    /// Sets how many sessions are kept open for writing; at least one. Each takes two open files, and a third once it has run. Default: 128.
-    #[must_use]
-    pub fn with_open_sessions(mut self, count: usize) -> Self {
-        self.open_sessions = count.max(1);
-        self
-    }
+        /// Sets how many sessions are kept open for writing; at least one. Each takes two open files, and a third once it has run. Default: 128.
+        pub fn with_open_sessions(count: usize) => open_sessions = count.max(1);
 
-    /// Sets the source of time and randomness of the store itself. Default: the system clock and the system's randomness.
-    /// Those of sessions, their times and ids, are set by [`Storage::with_effects`](agent_core::Storage::with_effects).
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// use agent_core::Timestamp;
-    /// use agent_core::clock::Effects;
-    /// use agent_storage_fs::FsConfig;
-    ///
-    /// // A test gives the store the same clock and randomness each time.
-    /// let effects = Effects::seeded(7, Timestamp::UNIX_EPOCH);
-    /// let store = FsConfig::new(folder.path()).with_effects(effects).open().await?;
-    /// # store.close().await?;
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn with_effects(mut self, effects: Effects) -> Self {
-        self.effects = effects;
-        self
-    }
+        /// Sets the source of time and randomness of the store itself. Default: the system clock and the system's randomness.
+        /// Those of sessions, their times and ids, are set by [`Storage::with_effects`](agent_core::Storage::with_effects).
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+        /// # let folder = tempfile::tempdir().unwrap();
+        /// use agent_core::Timestamp;
+        /// use agent_core::clock::Effects;
+        /// use agent_storage_fs::FsConfig;
+        ///
+        /// // A test gives the store the same clock and randomness each time.
+        /// let effects = Effects::seeded(7, Timestamp::UNIX_EPOCH);
+        /// let store = FsConfig::new(folder.path()).with_effects(effects).open().await?;
+        /// # store.close().await?;
+        /// # Ok(()) }
+        /// ```
+        pub fn with_effects(effects: Effects) => effects = effects;
 
-    /// Sets up to how many bytes `bindings.toml` is written as a whole with each change of a binding; the default is 64 KiB,
-    /// some 900 devices. Of a larger file, changes are appended to `bindings.changes`, until these are as large as the file.
-    #[must_use]
-    pub const fn with_bindings_rewrite_max_bytes(mut self, bytes: u64) -> Self {
-        self.bindings_rewrite_max = bytes;
-        self
-    }
+        /// Sets up to how many bytes `bindings.toml` is written as a whole with each change of a binding; the default is 64 KiB,
+        /// some 900 devices. Of a larger file, changes are appended to `bindings.changes`, until these are as large as the file.
+        pub const fn with_bindings_rewrite_max_bytes(bytes: u64) => bindings_rewrite_max = bytes;
 
-    /// Sets up to how many sessions a list looks at the log of each. Default: 64.
-    ///
-    /// Among more sessions, a process looks at each of them with its first list only. Later lists look at what processes
-    /// that use this library have changed since, and at the sessions on the page: their cost does not grow with the number
-    /// of sessions. What another program did to files of other sessions (a log that was damaged, a folder that was moved
-    /// away) is seen after some lists, or at once by a list with [`with_hidden`] or [`with_total`], by
-    /// [`check`](agent_core::store::Maintenance::check), and by a store that is opened.
-    ///
-    /// [`with_hidden`]: agent_core::store::SessionQuery::with_hidden
-    /// [`with_total`]: agent_core::store::SessionQuery::with_total
-    #[must_use]
-    pub const fn with_list_scan_max(mut self, sessions: usize) -> Self {
-        self.list_scan_max = sessions;
-        self
-    }
+        /// Sets up to how many sessions a list looks at the log of each. Default: 64.
+        ///
+        /// Among more sessions, a process looks at each of them with its first list only. Later lists look at what processes
+        /// that use this library have changed since, and at the sessions on the page: their cost does not grow with the number
+        /// of sessions. What another program did to files of other sessions (a log that was damaged, a folder that was moved
+        /// away) is seen after some lists, or at once by a list with [`with_hidden`] or [`with_total`], by
+        /// [`check`](agent_core::store::Maintenance::check), and by a store that is opened.
+        ///
+        /// [`with_hidden`]: agent_core::store::SessionQuery::with_hidden
+        /// [`with_total`]: agent_core::store::SessionQuery::with_total
+        pub const fn with_list_scan_max(sessions: usize) => list_scan_max = sessions;
 
-    /// Sets whether the store keeps a `session.md` for each main session. Default: `true`.
-    #[must_use]
-    pub fn with_transcripts(mut self, kept: bool) -> Self {
-        self.transcripts = kept;
-        self
-    }
+        /// Sets whether the store keeps a `session.md` for each main session. Default: `true`.
+        pub fn with_transcripts(kept: bool) => transcripts = kept;
 
-    /// Sets whether the store is created if it does not exist. Default: `true`. With `false`, [`open`](Self::open)
-    /// fails with `NotFound` if the directory holds no store, so that a mistyped path is not mistaken for an empty
-    /// store.
-    #[must_use]
-    pub fn with_create(mut self, create: bool) -> Self {
-        self.create = create;
-        self
-    }
+        /// Sets whether the store is created if it does not exist. Default: `true`. With `false`, [`open`](Self::open)
+        /// fails with `NotFound` if the directory holds no store, so that a mistyped path is not mistaken for an empty
+        /// store.
+        pub fn with_create(create: bool) => create = create;
 
-    /// Sets the I/O implementation that all file operations go through; for tests. Default:
-    /// [`RealIo`](crate::io::RealIo).
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// use std::sync::Arc;
-    /// use agent_storage_fs::FsConfig;
-    /// use agent_storage_fs::io::RealIo;
-    ///
-    /// let store = FsConfig::new(folder.path()).with_io(Arc::new(RealIo)).open().await?;
-    /// # store.close().await?;
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn with_io(mut self, io: Arc<dyn Io>) -> Self {
-        self.io = io;
-        self
+        /// Sets the I/O implementation that all file operations go through; for tests. Default:
+        /// [`RealIo`](crate::io::RealIo).
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+        /// # let folder = tempfile::tempdir().unwrap();
+        /// use std::sync::Arc;
+        /// use agent_storage_fs::FsConfig;
+        /// use agent_storage_fs::io::RealIo;
+        ///
+        /// let store = FsConfig::new(folder.path()).with_io(Arc::new(RealIo)).open().await?;
+        /// # store.close().await?;
+        /// # Ok(()) }
+        /// ```
+        pub fn with_io(io: Arc<dyn Io>) => io = io;
     }
 
     /// Returns the directory of the store.
@@ -373,13 +340,10 @@ impl fmt::Display for FsConfig {
     }
 }
 
-fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use agent_core::ErrorKind;
 
     /// Every option of an address has an effect, and an invalid value is refused.
     #[test]

@@ -12,14 +12,14 @@ use agent_core::store::{
     BLOB_MAX_BYTES, BackendConfig, Binding, BindingQuery, BlobContent, BlobInfo, BlobQuery, BlobStore,
     Capabilities, ContentHash, Damaged, DeletedTenant, Durability, EventPage, LeaseStatus, LeaseStore,
     Maintenance, Page, Purge, Purged, PutBlob, ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery,
-    SweepBlobs, SweptBlobs, WorkspaceQuery, check_no_live_run,
+    SweepBlobs, SweptBlobs, WorkspaceQuery, check_no_live_run, observed,
 };
 use agent_core::{
     Backend, BindingStore, DeviceId, Epoch, Error, ErrorKind, OpenState, Result, Revision, Seq, SessionId,
     SessionStore, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait,
 };
 use tracing::field::Empty;
-use tracing::{Instrument, Span, info_span};
+use tracing::{Span, info_span};
 
 use crate::blobs::content::Place;
 use crate::blobs::{content, sweep};
@@ -85,7 +85,7 @@ impl S3Store {
                         && bucket.first(&all, None, bucket.deadline()).await?.is_none()
                     {
                         let text = format!("{config} holds no store; check the address");
-                        return Err(Error::new(ErrorKind::NotFound, text));
+                        return Err(Error::not_found(text));
                     }
                     probe::probe(&mut bucket, config.prefix(), &config.wanted).await?;
                 }
@@ -225,13 +225,6 @@ impl BackendConfig for S3Config {
     async fn open(&self) -> Result<Arc<dyn Backend>> {
         Ok(Arc::new(self.clone().open().await?))
     }
-}
-
-/// Runs an operation in its span, and records its outcome there.
-async fn observed<T>(span: Span, work: impl Future<Output = Result<T>>) -> Result<T> {
-    let done = work.instrument(span.clone()).await;
-    span.record("outcome", done.as_ref().map_or_else(|error| error.kind().name(), |_| "ok"));
-    done
 }
 
 /// Result of an operation that is right only if the tenant was not deleted.

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_core::clock::Effects;
+use agent_core::setters;
 use agent_core::store::{Registry, percent_decode, split_address};
 use agent_core::text::quoted;
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, Result};
 
 /// Durability that a write has when it returns.
 ///
@@ -144,13 +145,13 @@ impl SqliteConfig {
     ///
     /// `InvalidInput` if the text is not such a URL, or names an unknown option.
     pub fn from_url(url: &str) -> Result<Self> {
-        let rest = url
-            .strip_prefix("sqlite:")
-            .ok_or_else(|| invalid("this is no address of a SQLite store; write sqlite:PATH".to_owned()))?;
+        let rest = url.strip_prefix("sqlite:").ok_or_else(|| {
+            Error::invalid("this is no address of a SQLite store; write sqlite:PATH".to_owned())
+        })?;
         let (path, options) = split_address(rest.strip_prefix("//").unwrap_or(rest))?;
         let path = percent_decode(path)?;
         if path.is_empty() {
-            return Err(invalid("the address names no file; write sqlite:PATH".to_owned()));
+            return Err(Error::invalid("the address names no file; write sqlite:PATH".to_owned()));
         }
         let mut config = Self::new(path);
         for (name, value) in options {
@@ -196,7 +197,7 @@ impl SqliteConfig {
     pub fn with_option(self, name: &str, value: &str) -> Result<Self> {
         let bad = || {
             let value = quoted(value);
-            invalid(format!("invalid value {value} for option {name}; supported: {}", Self::OPTIONS))
+            Error::invalid(format!("invalid value {value} for option {name}; supported: {}", Self::OPTIONS))
         };
         match name {
             "sync" => Ok(self.with_sync(match value {
@@ -224,31 +225,23 @@ impl SqliteConfig {
                 }
                 Ok(self.with_cache_kib(kib))
             }
-            _ => Err(invalid(format!("unknown option {}; supported: {}", quoted(name), Self::OPTIONS))),
+            _ => {
+                Err(Error::invalid(format!("unknown option {}; supported: {}", quoted(name), Self::OPTIONS)))
+            }
         }
     }
 
-    /// Sets the durability that a write has when it returns. Default: [`Sync::Full`].
-    #[must_use]
-    pub fn with_sync(mut self, sync: Sync) -> Self {
-        self.sync = sync;
-        self
-    }
+    setters! {
+        /// Sets the durability that a write has when it returns. Default: [`Sync::Full`].
+        pub fn with_sync(sync: Sync) => sync = sync;
 
-    /// Sets how long an operation waits for other processes before it fails with `Unavailable`. Default: 30 seconds. At
-    /// most [`MAX_BUSY_TIMEOUT`](Self::MAX_BUSY_TIMEOUT), to which a longer time is reduced.
-    #[must_use]
-    pub fn with_busy_timeout(mut self, timeout: Duration) -> Self {
-        self.busy_timeout = timeout.min(Self::MAX_BUSY_TIMEOUT);
-        self
-    }
+        /// Sets how long an operation waits for other processes before it fails with `Unavailable`. Default: 30 seconds. At
+        /// most [`MAX_BUSY_TIMEOUT`](Self::MAX_BUSY_TIMEOUT), to which a longer time is reduced.
+        pub fn with_busy_timeout(timeout: Duration) => busy_timeout = timeout.min(Self::MAX_BUSY_TIMEOUT);
 
-    /// Sets how many reads may run on threads at the same time; at least one. Each takes a thread and a page cache.
-    /// Default: 4.
-    #[must_use]
-    pub fn with_readers(mut self, readers: usize) -> Self {
-        self.readers = readers.max(1);
-        self
+        /// Sets how many reads may run on threads at the same time; at least one. Each takes a thread and a page cache.
+        /// Default: 4.
+        pub fn with_readers(readers: usize) => readers = readers.max(1);
     }
 
     /// Sets the cache size of each connection, in KiB: 1 to 2,147,483,647, into which other values are moved. Pages
@@ -261,44 +254,34 @@ impl SqliteConfig {
         self
     }
 
-    /// Sets the size limit of the file, in pages of 4 KiB. A write beyond it fails with `Full`. Default: no limit but
-    /// that of SQLite.
-    #[must_use]
-    pub fn with_max_pages(mut self, pages: u32) -> Self {
-        self.max_pages = Some(pages);
-        self
-    }
+    setters! {
+        /// Sets the size limit of the file, in pages of 4 KiB. A write beyond it fails with `Full`. Default: no limit but
+        /// that of SQLite.
+        pub fn with_max_pages(pages: u32) => max_pages = Some(pages);
 
-    /// Sets whether the store is created if it does not exist. Default: `true`. With `false`, [`open`](Self::open)
-    /// fails with `NotFound` if there is no file or an empty one, so that a mistyped path is not mistaken for an empty
-    /// store.
-    #[must_use]
-    pub fn with_create(mut self, create: bool) -> Self {
-        self.create = create;
-        self
-    }
+        /// Sets whether the store is created if it does not exist. Default: `true`. With `false`, [`open`](Self::open)
+        /// fails with `NotFound` if there is no file or an empty one, so that a mistyped path is not mistaken for an empty
+        /// store.
+        pub fn with_create(create: bool) => create = create;
 
-    /// Sets the source of randomness of the store itself. Default: that of the system.
-    /// Those of sessions, their times and ids, are set by [`Storage::with_effects`](agent_core::Storage::with_effects).
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let path = folder.path().join("agent.db");
-    /// use agent_core::Timestamp;
-    /// use agent_core::clock::Effects;
-    /// use agent_storage_sqlite::SqliteConfig;
-    ///
-    /// // A test gives the store the same randomness each time.
-    /// let effects = Effects::seeded(7, Timestamp::UNIX_EPOCH);
-    /// let store = SqliteConfig::new(&path).with_effects(effects).open().await?;
-    /// # store.close().await?;
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn with_effects(mut self, effects: Effects) -> Self {
-        self.effects = effects;
-        self
+        /// Sets the source of randomness of the store itself. Default: that of the system.
+        /// Those of sessions, their times and ids, are set by [`Storage::with_effects`](agent_core::Storage::with_effects).
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+        /// # let folder = tempfile::tempdir().unwrap();
+        /// # let path = folder.path().join("agent.db");
+        /// use agent_core::Timestamp;
+        /// use agent_core::clock::Effects;
+        /// use agent_storage_sqlite::SqliteConfig;
+        ///
+        /// // A test gives the store the same randomness each time.
+        /// let effects = Effects::seeded(7, Timestamp::UNIX_EPOCH);
+        /// let store = SqliteConfig::new(&path).with_effects(effects).open().await?;
+        /// # store.close().await?;
+        /// # Ok(()) }
+        /// ```
+        pub fn with_effects(effects: Effects) => effects = effects;
     }
 
     /// Returns the path of the file.
@@ -318,16 +301,13 @@ const MAX_CACHE_KIB: u32 = i32::MAX as u32;
 
 /// Error for a value of an option that is out of its range.
 fn beyond(name: &str, value: &str, least: u32, most: u128) -> Error {
-    invalid(format!("{value} is out of the range of {name}; give {least} to {most}"))
-}
-
-fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
+    Error::invalid(format!("{value} is out of the range of {name}; give {least} to {most}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use agent_core::ErrorKind;
 
     /// A value of an address that is out of its range is refused by name, and the largest one is taken. The setters
     /// reduce it, as documented.

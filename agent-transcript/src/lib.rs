@@ -75,6 +75,7 @@ mod write;
 use serde::{Deserialize, Serialize};
 
 use agent_core::event::{EventPayload, NewEvent, SystemMessage};
+use agent_core::setters;
 use agent_core::{CommitId, Seq, SessionId, Timestamp};
 
 pub use read::ParsedTranscript;
@@ -221,18 +222,12 @@ impl Frontmatter {
         Self { session: Some(session), created_at: Some(created_at), ..Self::default() }
     }
 
-    /// Sets the name of the provider; default none.
-    #[must_use]
-    pub fn with_provider(mut self, provider: Option<String>) -> Self {
-        self.provider = provider;
-        self
-    }
+    setters! {
+        /// Sets the name of the provider; default none.
+        pub fn with_provider(provider: Option<String>) => provider = provider;
 
-    /// Sets the name of the model; default none.
-    #[must_use]
-    pub fn with_model(mut self, model: Option<String>) -> Self {
-        self.model = model;
-        self
+        /// Sets the name of the model; default none.
+        pub fn with_model(model: Option<String>) => model = model;
     }
 }
 

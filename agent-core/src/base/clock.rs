@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -138,6 +139,12 @@ impl Effects {
         u64::from_le_bytes(bytes)
     }
 
+    /// Returns a random part of a duration, from none to nearly all of it. Takes one random number.
+    pub fn random_part(&self, of: Duration) -> Duration {
+        let share = u32::try_from(self.random_u64() >> 40).unwrap_or(0);
+        of.mul_f64(f64::from(share) / f64::from(1 << 24))
+    }
+
     /// Returns a new UUID of version 7: the time in milliseconds, then 74 random bits.
     ///
     /// ```
@@ -170,6 +177,42 @@ impl Effects {
     /// Returns a new run id.
     pub fn new_run_id(&self) -> RunId {
         RunId::from_uuid(self.new_uuid())
+    }
+}
+
+/// Pauses between the attempts of an operation: each may be twice as long as the one before, up to a limit.
+///
+/// Each pause is random, between half of its length and all of it, so that callers that failed together do not try again
+/// together.
+///
+/// ```
+/// use std::time::Duration;
+/// use agent_core::clock::{Backoff, Effects};
+///
+/// const PAUSES: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+///
+/// let effects = Effects::default();
+/// for (attempt, most) in [(0, 50), (1, 100), (2, 200), (30, 5_000)] {
+///     let (pause, most) = (PAUSES.pause(attempt, &effects), Duration::from_millis(most));
+///     assert!(pause >= most / 2 && pause <= most);
+/// }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    first: Duration,
+    max: Duration,
+}
+
+impl Backoff {
+    /// Creates pauses of which the first takes at most `first`, and each at most `max`.
+    pub const fn new(first: Duration, max: Duration) -> Self {
+        Self { first, max }
+    }
+
+    /// Returns the length of the pause after `n` earlier ones. Takes one random number.
+    pub fn pause(&self, n: u32, effects: &Effects) -> Duration {
+        let half = self.first.saturating_mul(1 << n.min(16)).min(self.max) / 2;
+        half + effects.random_part(half)
     }
 }
 

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::Visitor;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
@@ -187,33 +186,15 @@ fn is_unseen(c: char) -> bool {
     is_format || c.is_control()
 }
 
-/// String of a JSON text, borrowed from it if it has no escapes. serde's own `Cow` never borrows.
-#[derive(Debug)]
-pub(crate) struct Text<'de>(pub(crate) Cow<'de, str>);
-
-impl<'a, 'de: 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Text<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(Either)
-    }
-}
+/// String of a JSON text, borrowed from it if it has no escapes.
+#[doc(hidden)]
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
 /// Implements serde through `Display` and `FromStr`, so that text read from JSON is checked like typed text.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! text_serde {
     ($name:ident) => {
         impl serde::Serialize for $name {
@@ -226,14 +207,13 @@ macro_rules! text_serde {
             fn deserialize<D: serde::Deserializer<'de>>(
                 deserializer: D,
             ) -> std::result::Result<Self, D::Error> {
-                let text =
-                    <$crate::base::text::Text<'de> as serde::Deserialize<'de>>::deserialize(deserializer)?;
+                let text = <$crate::text::Text<'de> as serde::Deserialize<'de>>::deserialize(deserializer)?;
                 text.0.parse().map_err(serde::de::Error::custom)
             }
         }
     };
 }
-pub(crate) use text_serde;
+pub(crate) use crate::text_serde;
 
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal,)* } newer = $newer:expr) => {
@@ -273,7 +253,7 @@ macro_rules! words {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-                let word = <$crate::base::text::Text<'de> as serde::Deserialize<'de>>::deserialize(deserializer)?.0;
+                let word = <$crate::text::Text<'de> as serde::Deserialize<'de>>::deserialize(deserializer)?.0;
                 Self::from_word(&word)
                     .ok_or_else(|| serde::de::Error::custom(format_args!("unknown {} {word:?}", stringify!($name))))
             }

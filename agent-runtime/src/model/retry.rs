@@ -2,29 +2,24 @@
 
 use std::time::Duration;
 
-use agent_core::clock::Effects;
+use agent_core::clock::{Backoff, Effects};
 
 use crate::model::fault::ProviderFault;
 
-/// Pause before the first repetition of a model call; doubles with each further one.
-const PAUSE_FIRST: Duration = Duration::from_secs(1);
 /// Maximum pause before a model call is repeated.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Pauses before a model call is repeated, if the provider names none.
+const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), PAUSE_MAX);
 
 /// Returns the pause before the call is repeated, after `retries` repetitions.
 ///
-/// The pause is random, so that many runs that failed together do not return together.
+/// The pause is random, so that many runs that failed together do not return together: up to a tenth longer than the one
+/// that the provider names.
 pub(crate) fn pause_before_retry(fault: &ProviderFault, effects: &Effects, retries: u32) -> Duration {
-    let (least, spread) = match fault.retry_after {
-        Some(after) => (after, after / 10),
-        None => {
-            let half = PAUSE_FIRST.saturating_mul(1 << retries.min(16)) / 2;
-            (half, half)
-        }
-    };
-    let most = u64::try_from(spread.as_micros()).unwrap_or(u64::MAX - 1);
-    let more = Duration::from_micros(effects.random_u64() % (most + 1));
-    least.saturating_add(more).min(PAUSE_MAX)
+    match fault.retry_after {
+        Some(after) => after.saturating_add(effects.random_part(after / 10)).min(PAUSE_MAX),
+        None => PAUSES.pause(retries, effects),
+    }
 }
 
 #[cfg(test)]

@@ -63,19 +63,14 @@ impl SchedulerConfig {
         pub fn with_max_runs(runs: usize) => max_runs = runs.clamp(1, Semaphore::MAX_PERMITS);
     }
 
-    /// Sets the maximum number of sessions of one tenant that run at once, at least one; the default is half of
-    /// [`max_runs`](field@Self::max_runs).
-    #[must_use]
-    pub fn with_max_runs_per_tenant(mut self, runs: usize) -> Self {
-        self.max_runs_per_tenant = Some(runs.clamp(1, Semaphore::MAX_PERMITS));
-        self
-    }
+    setters! {
+        /// Sets the maximum number of sessions of one tenant that run at once, at least one; the default is half of
+        /// [`max_runs`](field@Self::max_runs).
+        pub fn with_max_runs_per_tenant(runs: usize) =>
+            max_runs_per_tenant = Some(runs.clamp(1, Semaphore::MAX_PERMITS));
 
-    /// Sets the number of sessions in one page of a store's list, 1 to 1,000; the default is 100.
-    #[must_use]
-    pub fn with_page_size(mut self, sessions: usize) -> Self {
-        self.page_size = sessions.clamp(1, PAGE_MAX);
-        self
+        /// Sets the number of sessions in one page of a store's list, 1 to 1,000; the default is 100.
+        pub fn with_page_size(sessions: usize) => page_size = sessions.clamp(1, PAGE_MAX);
     }
 
     /// Returns the configuration with each value in its range, because a host may set the fields directly.

@@ -1,9 +1,7 @@
 //! Async layer: runs the synchronous core on threads that may block.
 
-use std::future::Future;
-
 use agent_core::{Error, ErrorKind, OpenState, Result, WriteOutcome};
-use tracing::{Instrument, Span};
+use tracing::Span;
 
 /// Runs `work` to its end on a thread that may block, even if the caller is dropped.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
@@ -11,10 +9,7 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     let done = tokio::task::spawn_blocking(move || span.in_scope(work)).await;
     done.map_err(|source| {
         if source.is_cancelled() {
-            return Error::new(
-                ErrorKind::Unavailable,
-                "the runtime is shutting down; open the store in another",
-            );
+            return Error::unavailable("the runtime is shutting down; open the store in another");
         }
         Error::new(ErrorKind::Poisoned, "the file store failed unexpectedly; open it again")
             .with_outcome(WriteOutcome::Unknown)
@@ -32,13 +27,6 @@ pub(crate) async fn working<T: Send + 'static>(
         work()
     })
     .await?
-}
-
-/// Runs an operation in its span, and records its outcome there.
-pub(crate) async fn observed<T>(span: Span, work: impl Future<Output = Result<T>>) -> Result<T> {
-    let done = work.instrument(span.clone()).await;
-    span.record("outcome", done.as_ref().map_or_else(|error| error.kind().name(), |_| "ok"));
-    done
 }
 
 /// Drops what closing may write files for, on a thread that may block. Closing the store waits for that.

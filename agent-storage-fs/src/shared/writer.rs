@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::{Error, ErrorKind, Result, SessionId, WorkspaceId};
+use agent_core::clock::Backoff;
+use agent_core::{Error, Result, SessionId, WorkspaceId};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -18,9 +19,8 @@ use crate::shared::tenant::Tenant;
 /// after one sync of the disk, and a timer of the runtime would wait many times as long.
 const LINGER: Duration = Duration::from_micros(100);
 const LINGERS: usize = 20;
-/// First and longest pause of the later attempts.
-const PAUSE: Duration = Duration::from_millis(1);
-const PAUSE_MAX: Duration = Duration::from_millis(32);
+/// Pauses of the later attempts.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(32));
 
 /// Object that is written.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ impl<G: Send + 'static> Writer<G> {
         let deadline = Instant::now() + env.lock_wait;
         let mut turn = timeout_at(deadline, self.gate.clone().lock_owned()).await.map_err(|_| self.late())?;
         let work = Arc::new(work);
-        let mut pause = PAUSE;
+        let mut pauses = 0;
         loop {
             let (tenant, work) = (self.tenant.clone(), work.clone());
             let attempts = move || -> Result<_> {
@@ -89,22 +89,16 @@ impl<G: Send + 'static> Writer<G> {
                 return Err(self.late());
             }
             turn = back;
-            // Jitter, so that waiting callers do not all try at once.
-            let half = u32::try_from(pause.as_micros() / 2).unwrap_or(u32::MAX);
-            let jitter = u32::try_from(env.effects.random_u64() % u64::from(half.max(1))).unwrap_or(0);
-            sleep(Duration::from_micros(u64::from(half + jitter))).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            sleep(PAUSES.pause(pauses, &env.effects)).await;
+            pauses += 1;
         }
     }
 
     fn late(&self) -> Error {
         let (target, waited) = (self.target, self.tenant.env.lock_wait);
-        Error::new(
-            ErrorKind::Unavailable,
-            format!(
-                "{target} is locked by another for {waited:?}; find the process that holds it, or try again"
-            ),
-        )
+        Error::unavailable(format!(
+            "{target} is locked by another for {waited:?}; find the process that holds it, or try again"
+        ))
         .timed_out()
     }
 }

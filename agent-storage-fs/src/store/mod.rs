@@ -13,10 +13,11 @@ use agent_core::store::{
     BLOB_MAX_BYTES, BackendConfig, BlobContent, BlobInfo, BlobQuery, BlobStore, Capabilities, Damaged,
     DeletedTenant, Durability, EventPage, LeaseStatus, LeaseStore, Maintenance, Page, Pending, Purge, Purged,
     PutBlob, ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery, SweepBlobs, SweptBlobs, check_no_live_run,
+    observed,
 };
 use agent_core::{
-    Backend, Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStore, SessionStoreExt, Storage,
-    TenantId, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
+    Backend, Epoch, Error, Result, Seq, SessionId, SessionStore, SessionStoreExt, Storage, TenantId,
+    Timestamp, WorkspaceId, WorkspaceStore, async_trait,
 };
 use agent_transcript::TranscriptMessage;
 use tracing::field::Empty;
@@ -30,7 +31,7 @@ use crate::io::Kind;
 use crate::lists::{self, folders};
 use crate::log::{commit, place, read};
 use crate::medium::env::{Env, held};
-use crate::medium::shell::{blocking, drop_aside, observed, working};
+use crate::medium::shell::{blocking, drop_aside, working};
 use crate::places::{delete_tenant, tenants, workspaces};
 use crate::shared::open_tenants::OpenTenants;
 use crate::shared::tenant::{SharedSession, Tenant};
@@ -133,10 +134,10 @@ impl FsStore {
         })
         .await?;
         if !there && !create {
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                format!("the folder {} holds no store; check the path", env.root.display()),
-            ));
+            return Err(Error::not_found(format!(
+                "the folder {} holds no store; check the path",
+                env.root.display()
+            )));
         }
         let shared = Arc::new(Shared { env, tenants: Mutex::new(OpenTenants::new(transcript::close)) });
         Ok(Self::of(shared, &TenantId::default()))

@@ -2,14 +2,13 @@
 
 use agent_core::commit::Precondition;
 use agent_core::model::Workspace;
-use agent_core::store::{Binding, BindingQuery, ContentHash, Page, WorkspaceQuery};
+use agent_core::store::{Binding, BindingQuery, ContentHash, Page, WorkspaceQuery, observed};
 use agent_core::{
     BindingStore, DeviceId, Result, Revision, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
 };
 use tracing::field::Empty;
 use tracing::info_span;
 
-use crate::medium::shell::observed;
 use crate::places::{bindings, workspaces};
 use crate::store::FsStore;
 

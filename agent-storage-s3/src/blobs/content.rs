@@ -6,8 +6,9 @@ use std::sync::Arc;
 use agent_core::store::{
     BLOB_CHUNK_BYTES, BlobChunk, BlobChunks, BlobContent, BlobInfo, BlobQuery, Damaged, Page, ReadBlob,
 };
-use agent_core::{BlobName, Error, ErrorKind, Result, SessionId};
+use agent_core::{BlobName, Error, Result, SessionId};
 use bytes::{Bytes, BytesMut};
+use futures::TryStreamExt;
 use tokio::sync::Mutex;
 
 use crate::layout::keys::Slot;
@@ -15,7 +16,7 @@ use crate::log::blob_names::{Copy, SUM, named, object_bytes};
 use crate::log::newest::newest;
 use crate::log::slot::Kind;
 use crate::log::slots::{Slots, is_deleted};
-use crate::medium::object::Condition;
+use crate::medium::object::{Condition, KEYS};
 use crate::medium::upload::Upload;
 use crate::places::tenant::Tenant;
 
@@ -23,8 +24,6 @@ use crate::places::tenant::Tenant;
 const PART: usize = 8 << 20;
 /// Number of chunks that are read by one request.
 const CHUNKS_AT_ONCE: u64 = 16;
-/// Number of keys on a page of a list.
-pub(crate) const PAGE: usize = 1000;
 
 /// Place for which a blob is put.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +42,7 @@ pub(crate) struct Place {
 /// under this id.
 pub(crate) async fn place(slots: &Slots, id: SessionId, name: BlobName) -> Result<Place> {
     let Some(head) = newest(slots, id).await? else { return Ok(Place { head: Slot::FIRST, is_early: true }) };
-    let deleted = |what| Error::new(ErrorKind::Deleted, format!("session {id} {what}"));
+    let deleted = |what| Error::deleted(format!("session {id} {what}"));
     if head.head.kind == Kind::Void {
         return Err(deleted("cannot be created, since its id was given up; use another id"));
     }
@@ -102,7 +101,7 @@ async fn put_note(slots: &Slots, note: Option<&str>) -> Result<()> {
 pub(crate) async fn read(tenant: Arc<Tenant>, read: &ReadBlob) -> Result<BlobContent> {
     let Slots { bucket, keys, .. } = &tenant.slots;
     let folder = keys.copies(read.session, read.name);
-    let page = bucket.list(&folder, None, None, PAGE, false, bucket.deadline()).await?;
+    let page = bucket.list(&folder, None, None, KEYS, false, bucket.deadline()).await?;
     let copies = Copy::of(page);
     let Some(first) = copies.first() else { return Err(read.not_found()) };
     let bytes = copies.iter().find_map(|copy| copy.bytes);
@@ -166,10 +165,9 @@ impl BlobReader {
 
 fn removed(id: SessionId, blob: BlobInfo) -> Error {
     let name = blob.name;
-    Error::new(
-        ErrorKind::NotFound,
-        format!("blob {name} of session {id} was removed while it was read; put it again to read it"),
-    )
+    Error::not_found(format!(
+        "blob {name} of session {id} was removed while it was read; put it again to read it"
+    ))
 }
 
 fn is_sound(blob: BlobInfo, index: u64, chunk: &BlobChunk) -> bool {
@@ -238,22 +236,18 @@ fn to_usize(count: u64) -> usize {
 pub(crate) async fn list(slots: &Slots, query: &BlobQuery) -> Result<Page<BlobInfo>> {
     let (folder, id) = (slots.keys.blobs(query.session), query.session);
     // A digit sorts behind a slash.
-    let mut after = query.after()?.map(|name| format!("{folder}{name}0"));
+    let after = query.after()?.map(|name| format!("{folder}{name}0"));
+    let mut pages = slots.bucket.pages(&folder, after.as_deref(), false, None);
     let (mut found, mut damaged) = (Vec::<BlobInfo>::new(), Vec::new());
-    while found.len() <= query.limit {
-        let until = slots.bucket.deadline();
-        let page = slots.bucket.list(&folder, after.as_deref(), None, PAGE, false, until).await?;
-        let is_last = page.next.is_none();
-        after = page.keys.last().cloned().or(after);
+    while found.len() <= query.limit
+        && let Some(page) = pages.try_next().await?
+    {
         for copy in Copy::of(page) {
             match copy.bytes {
                 _ if found.last().is_some_and(|last| last.name == copy.name) => {}
                 Some(bytes) => found.push(BlobInfo::new(copy.name, bytes)),
                 None => damaged.push((found.len(), copy)),
             }
-        }
-        if is_last {
-            break;
         }
     }
     let is_last = found.len() <= query.limit;

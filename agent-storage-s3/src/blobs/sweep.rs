@@ -7,7 +7,6 @@ use agent_core::store::{SweepBlobs, SweptBlobs};
 use agent_core::{Result, SessionId};
 use futures::TryStreamExt;
 
-use crate::blobs::content::PAGE;
 use crate::error::is_damage;
 use crate::layout::keys::last;
 use crate::log::blob_names::{Copy, named};
@@ -60,11 +59,9 @@ pub(crate) async fn purge(slots: &Slots, id: SessionId) -> Result<()> {
 /// Removes the blobs of all ids for which blobs were put long ago, and no session was created.
 async fn without_sessions(slots: &Slots, dry_run: bool) -> Result<SweptBlobs> {
     let Slots { bucket, keys, .. } = slots;
-    let (mut swept, mut after) = (SweptBlobs::default(), None::<String>);
-    loop {
-        let until = bucket.deadline();
-        let page = bucket.list(&keys.early_all(), after.as_deref(), None, PAGE, false, until).await?;
-        after = page.next.and(page.keys.last().cloned());
+    let (mut swept, folder) = (SweptBlobs::default(), keys.early_all());
+    let mut pages = bucket.pages(&folder, None, false, None);
+    while let Some(page) = pages.try_next().await? {
         for (note, age) in page.keys.iter().zip(page.ages) {
             let Ok(id) = last(note).parse::<SessionId>() else { continue };
             match newest(slots, id).await? {
@@ -87,10 +84,8 @@ async fn without_sessions(slots: &Slots, dry_run: bool) -> Result<SweptBlobs> {
                 Some(_) => delete_note(slots, note, dry_run).await?,
             }
         }
-        if after.is_none() {
-            return Ok(swept);
-        }
     }
+    Ok(swept)
 }
 
 async fn delete_note(slots: &Slots, note: &str, dry_run: bool) -> Result<()> {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use agent_core::commit::{COMMIT_MAX_EVENTS, Commit};
 use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
-use agent_core::store::PAGE_MAX;
 use agent_core::{
     Error, ErrorKind, Plan, Result, Seq, SessionId, Timestamp, WorkspaceId, WriteOutcome, plan,
 };
 use bytes::Bytes;
+use futures::TryStreamExt;
 use tokio::time::Instant;
 
 use crate::error::corrupt;
@@ -99,7 +99,7 @@ pub(crate) async fn delete_damaged(
             Put::Refused { .. } => {
                 let text =
                     format!("cannot delete session {id}: other writers were faster each time; try again");
-                return Err(Error::new(ErrorKind::Unavailable, text).timed_out());
+                return Err(Error::unavailable(text).timed_out());
             }
         }
     }
@@ -112,9 +112,9 @@ pub(crate) async fn delete_damaged(
 /// `NotFound`; `InvalidInput` if the newest commit can be read, so that another can follow it.
 async fn find(slots: &Slots, id: SessionId, until: Instant) -> Result<Found> {
     let Slots { bucket, keys, .. } = slots;
-    let (folder, mut after, mut known) = (keys.slots(id), None::<String>, None::<Known>);
-    loop {
-        let listed = bucket.list(&folder, after.as_deref(), None, PAGE_MAX, false, until).await?;
+    let (folder, mut known) = (keys.slots(id), None::<Known>);
+    let mut pages = bucket.pages(&folder, None, false, Some(until));
+    while let Some(listed) = pages.try_next().await? {
         for key in &listed.keys {
             let Some(slot) = keys.slot_of(id, key) else { continue };
             let bytes = bucket.get(key, until).await?.map(|object| object.bytes).unwrap_or_default();
@@ -129,7 +129,7 @@ async fn find(slots: &Slots, id: SessionId, until: Instant) -> Result<Found> {
                 }
                 (None, Some(entry)) if entry.record.is_some() && entry.is_whole() => {
                     let text = format!("session {id} can be read; delete it by a commit");
-                    return Err(Error::new(ErrorKind::InvalidInput, text));
+                    return Err(Error::invalid(text));
                 }
                 (None, _) => known = Some(of_damaged(&bytes, id, slot)),
                 (Some(known), Some(Entry { record: Some(record), head, .. })) => {
@@ -145,11 +145,8 @@ async fn find(slots: &Slots, id: SessionId, until: Instant) -> Result<Found> {
                 return Ok(Found::Damaged(known));
             }
         }
-        match (listed.next, listed.keys.last()) {
-            (Some(_), Some(last)) => after = Some(last.clone()),
-            _ => return known.map(Found::Damaged).ok_or_else(|| absent(id)),
-        }
     }
+    known.map(Found::Damaged).ok_or_else(|| absent(id))
 }
 
 /// Returns what the damaged object in the newest slot still says: its header and its record are lines of their own.

@@ -3,30 +3,23 @@
 
 use agent_core::store::Damaged;
 use agent_core::{BlobName, Result, SessionId, WorkspaceId};
+use futures::TryStreamExt;
 
 use crate::layout::keys::{Keys, Slot, is_hash};
 use crate::log::slots::Slots;
 
-/// Number of keys on a page of a list.
-const PAGE: usize = 1000;
-
 /// Returns the objects in the folder of a generation whose keys are none of this store's. Holds one page of names in memory,
 /// and what it returns.
 pub(crate) async fn check(slots: &Slots) -> Result<Vec<Damaged>> {
-    let (mut found, mut token) = (Vec::new(), None::<String>);
-    loop {
-        let until = slots.bucket.deadline();
-        let page = slots.bucket.list(slots.keys.root(), None, token.as_deref(), PAGE, false, until).await?;
+    let (mut found, mut pages) = (Vec::new(), slots.bucket.pages(slots.keys.root(), None, false, None));
+    while let Some(page) = pages.try_next().await? {
         let foreign = page.keys.iter().filter(|key| !is_ours(&slots.keys, key));
         found.extend(foreign.map(|key| {
             let what = "is of no kind that this store writes, and is ignored; remove it if nobody needs it";
             Damaged::foreign(format!("object {key}"), what)
         }));
-        token = page.next;
-        if token.is_none() {
-            return Ok(found);
-        }
     }
+    Ok(found)
 }
 
 /// Returns whether a store writes objects with such a key.

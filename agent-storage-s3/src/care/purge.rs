@@ -79,17 +79,15 @@ async fn replace(slots: &Slots, now: &Arc<Entry>, head: &Head, until: Instant) -
 /// Empties all slots with events after `keep`, except the newest.
 async fn empty_slots(slots: &Slots, id: SessionId, newest: Slot, keep: Seq) -> Result<()> {
     let folder = slots.keys.slots(id);
-    let mut token = None::<String>;
-    loop {
-        // A long session takes long; each step has its own time limit.
-        let until = slots.bucket.deadline();
-        let page = slots.bucket.list(&folder, None, token.as_deref(), 1000, false, until).await?;
+    // A long session takes long; each step has its own time limit.
+    let mut pages = slots.bucket.pages(&folder, None, false, None);
+    while let Some(page) = pages.try_next().await? {
         let mut found = Vec::new();
         for key in &page.keys {
             match slots.keys.slot_of(id, key) {
                 Some(slot) => found.push(slot),
                 // An object that is no slot was put there by another program.
-                None => slots.bucket.delete(key, until).await?,
+                None => slots.bucket.delete(key, slots.bucket.deadline()).await?,
             }
         }
         // The newest come first: everything before the commit that holds `keep` is kept.
@@ -100,11 +98,11 @@ async fn empty_slots(slots: &Slots, id: SessionId, newest: Slot, keep: Seq) -> R
         futures::stream::iter(all.into_iter().map(Ok))
             .try_for_each_concurrent(AT_ONCE, |slot| empty(slots, id, slot, keep))
             .await?;
-        token = page.next;
-        if token.is_none() || enough {
-            return Ok(());
+        if enough {
+            break;
         }
     }
+    Ok(())
 }
 
 /// Empties a slot, or truncates it if it has events up to `keep`.

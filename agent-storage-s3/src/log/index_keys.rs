@@ -13,8 +13,7 @@ use agent_core::model::INACTIVE_AFTER_LABEL;
 use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::SessionQuery;
-use agent_core::{OwnerId, ParseError, SessionId};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use agent_core::{OwnerId, ParseError, SessionId, text_serde};
 
 use crate::layout::fields::{IndexedField, VALUES};
 use crate::layout::keys::{Keys, MINUTE_MAX, Minute, Slot, hash, last};
@@ -24,6 +23,7 @@ use crate::medium::pass::Folder;
 const WORK: &str = "work";
 /// List, without the class, of the sessions that have a time of inactivity of their own.
 const OWN_TIMES: &str = "own";
+const NO_KEY: &str = "no key of an index";
 
 /// Key of a session in one list. Headers name it as `<scope>/<minute>.<slot>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,32 +42,21 @@ impl fmt::Display for IndexKey {
 }
 
 impl FromStr for IndexKey {
-    type Err = ();
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (scope, place) = text.rsplit_once('/').ok_or(())?;
-        let (minute, slot) = place.split_once('.').ok_or(())?;
-        let number = |text: &str| text.parse::<u64>().map_err(|_| ());
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let (scope, place) = text.rsplit_once('/').ok_or(NO_KEY)?;
+        let (minute, slot) = place.split_once('.').ok_or(NO_KEY)?;
+        let number = |text: &str| text.parse::<u64>().map_err(|_| NO_KEY);
         let minute = Minute(number(minute)?);
         if scope.is_empty() || minute.0 > MINUTE_MAX {
-            return Err(());
+            return Err(NO_KEY);
         }
         Ok(Self { scope: scope.to_owned(), minute, slot: Slot(number(slot)?) })
     }
 }
 
-impl Serialize for IndexKey {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for IndexKey {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(|()| serde::de::Error::custom("no key of an index"))
-    }
-}
+text_serde!(IndexKey);
 
 impl IndexKey {
     /// Returns whether the key says that a session is due or runs.

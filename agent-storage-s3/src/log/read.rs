@@ -6,6 +6,7 @@ use agent_core::event::Event;
 use agent_core::session::SessionRecord;
 use agent_core::store::{Damaged, EventPage, PAGE_MAX, ReadEvents};
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId};
+use futures::TryStreamExt;
 use tokio::time::Instant;
 
 use crate::error::corrupt;
@@ -89,9 +90,8 @@ pub(crate) async fn read(slots: &Slots, id: SessionId, read: &ReadEvents) -> Res
 /// `error`, which says what is damaged, if no commit or no event of the page can be read.
 async fn read_older(slots: &Slots, id: SessionId, read: &ReadEvents, error: Error) -> Result<EventPage> {
     let (until, folder) = (slots.bucket.deadline(), slots.keys.slots(id));
-    let mut after = None;
-    loop {
-        let listed = slots.bucket.list(&folder, after.as_deref(), None, PAGE_MAX, false, until).await?;
+    let mut pages = slots.bucket.pages(&folder, None, false, Some(until));
+    while let Some(listed) = pages.try_next().await? {
         for key in &listed.keys {
             // Whatever is no slot of this session is passed over, like a damaged one.
             let Some(slot) = slots.keys.slot_of(id, key) else { continue };
@@ -110,11 +110,8 @@ async fn read_older(slots: &Slots, id: SessionId, read: &ReadEvents, error: Erro
                 return Ok(page.with_damaged(damaged));
             }
         }
-        match (listed.next, listed.keys.last()) {
-            (Some(_), Some(last)) => after = Some(last.clone()),
-            _ => return Err(error),
-        }
     }
+    Err(error)
 }
 
 /// Reader of a session's events, up to one of its commits.

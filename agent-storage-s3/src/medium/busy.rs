@@ -5,10 +5,7 @@ use std::collections::BTreeSet;
 use agent_core::{Result, TenantId};
 
 use crate::layout::keys::{self, Minute};
-use crate::medium::object::Bucket;
-
-/// Number of keys of a list request.
-const KEYS: usize = 1000;
+use crate::medium::object::{Bucket, KEYS};
 
 /// Returns the tenants with keys of work up to a minute, in order. Some of the keys may not be in force any more, or
 /// belong to a tenant that was deleted.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use agent_core::clock::Effects;
-use agent_core::{Error, ErrorKind, Result, WriteOutcome};
+use agent_core::clock::{Backoff, Effects};
+use agent_core::{Error, Result, WriteOutcome};
 use bytes::Bytes;
-use futures::TryStreamExt;
 use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
 use object_store::{
@@ -26,9 +26,8 @@ use crate::layout::settings::Settings;
 use crate::medium::client::{self, Client, Connected, ServerName, ServerTime, body};
 use crate::medium::requests::{Counters, Requests};
 
-/// Pause before the second attempt; `PAUSE_MAX` is the longest pause. Each is shortened by a random amount.
-const PAUSE: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Pauses before the second attempt, and before later ones.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
 /// Number of attempts after which a denied request fails; later attempts use new credentials.
 pub(crate) const DENIED_MAX: u32 = 3;
 
@@ -36,6 +35,8 @@ pub(crate) const DENIED_MAX: u32 = 3;
 pub(crate) const AT_ONCE: usize = 16;
 /// The same for the sessions of a page of a list.
 pub(crate) const PAGE_AT_ONCE: usize = 32;
+/// Number of keys of a list request.
+pub(crate) const KEYS: usize = 1000;
 
 /// Size limit of an object in bytes, more than this store ever writes: a commit of at most 64 MiB, the events of
 /// earlier commits that it carries, and the record. An object that claims to be larger is not read.
@@ -200,11 +201,7 @@ impl Bucket {
 
     /// Waits before the attempt after the `n`th; returns `false` without waiting if there is not enough time.
     pub(crate) async fn pause(&self, n: u32, until: Instant) -> bool {
-        let most = PAUSE.saturating_mul(1 << n.min(10)).min(PAUSE_MAX);
-        let share = u32::try_from(self.effects.random_u64() >> 40).unwrap_or(0);
-        // Between half of the pause and all of it.
-        let pause = most / 2 + (most / 2) * share / (1 << 24);
-        let end = Instant::now() + pause;
+        let end = Instant::now() + PAUSES.pause(n, &self.effects);
         if end >= until {
             return false;
         }
@@ -295,7 +292,7 @@ impl Bucket {
                 let found = self.request("read an object", mebibytes, until, &self.counters.get, work).await?;
                 found.ok_or_else(|| Failed {
                     fate: Fate::Wrong,
-                    error: Error::new(ErrorKind::Corrupt, format!(
+                    error: Error::corrupt( format!(
                         "object {key} has more than the {most} bytes that were asked for or can be in it; look at \
                          what answers at the address of the store"
                     )),
@@ -382,16 +379,33 @@ impl Bucket {
         Ok(found.keys.into_iter().next())
     }
 
+    /// Returns the pages of the keys, or folders, under a prefix that sort after `after`. If no time limit is given, each
+    /// request has its own.
+    pub(crate) fn pages<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        folders: bool,
+        until: Option<Instant>,
+    ) -> BoxStream<'a, Result<Listed>> {
+        let pages = stream::try_unfold(Some(None::<String>), move |token| async move {
+            let Some(token) = token else { return Ok(None) };
+            let until = until.unwrap_or_else(|| self.deadline());
+            let mut page = self.list(prefix, after, token.as_deref(), KEYS, folders, until).await?;
+            let next = page.next.take().map(Some);
+            Ok(Some((page, next)))
+        });
+        pages.boxed()
+    }
+
     /// Returns all keys, or all folders, under a prefix.
     pub(crate) async fn list_all(&self, prefix: &str, folders: bool, until: Instant) -> Result<Listed> {
-        let mut all = self.list(prefix, None, None, 1000, folders, until).await?;
-        while let Some(token) = all.next.take() {
-            let page = self.list(prefix, None, Some(&token), 1000, folders, until).await?;
+        let (mut all, mut pages) = (Listed::default(), self.pages(prefix, None, folders, Some(until)));
+        while let Some(page) = pages.try_next().await? {
             all.keys.extend(page.keys);
             all.ages.extend(page.ages);
             all.sizes.extend(page.sizes);
             all.folders.extend(page.folders);
-            all.next = page.next;
         }
         Ok(all)
     }
@@ -487,7 +501,7 @@ impl Bucket {
         let done = self.read(until, || {
             let path = path.clone();
             Box::pin(async move {
-                let one = futures::stream::once(async move { Ok(path) });
+                let one = stream::once(async move { Ok(path) });
                 let work = self.client.delete_stream(Box::pin(one)).try_collect::<Vec<_>>();
                 self.request("remove an object", 1, until, &self.counters.delete, work).await
             })

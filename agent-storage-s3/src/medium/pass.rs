@@ -11,10 +11,8 @@ use futures::StreamExt;
 
 use crate::error::is_damage;
 use crate::layout::keys::{Keys, Minute};
-use crate::medium::object::{Age, Bucket, PAGE_AT_ONCE};
+use crate::medium::object::{Age, Bucket, KEYS, PAGE_AT_ONCE};
 
-/// Number of keys of a list request.
-const KEYS: usize = 1000;
 /// Age after which the key of a creation that was never made is an orphan. It is a courtesy: whether the object may still
 /// be created is decided by the object itself.
 pub(crate) const ORPHAN_MICROS: i64 = 7 * 24 * 3600 * 1_000_000;

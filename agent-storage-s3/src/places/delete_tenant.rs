@@ -19,8 +19,6 @@ use crate::places::tenant::Tenant;
 
 /// Length of a first part of an object that always contains its header, in bytes.
 const HEADER_PART: u64 = 8 << 10;
-/// Number of keys on a page of a list.
-const PAGE: usize = 1000;
 
 /// Begins a new generation of a tenant if the current one has objects, and removes the objects of the former ones.
 pub(crate) async fn delete(
@@ -118,16 +116,12 @@ async fn remove(bucket: &Bucket, tenant: &Tenant) -> Result<DeletedTenant> {
 
 /// Deletes all objects under a prefix; returns the number of those that count.
 async fn remove_objects(bucket: &Bucket, prefix: &str, counts: impl Fn(&str) -> bool) -> Result<u64> {
-    let (mut removed, mut token) = (0, None::<String>);
-    loop {
-        let page = bucket.list(prefix, None, token.as_deref(), PAGE, false, bucket.deadline()).await?;
+    let (mut removed, mut pages) = (0, bucket.pages(prefix, None, false, None));
+    while let Some(page) = pages.try_next().await? {
         removed += page.keys.iter().filter(|key| counts(key)).count() as u64;
         delete_all(bucket, page.keys).await?;
-        token = page.next;
-        if token.is_none() {
-            return Ok(removed);
-        }
     }
+    Ok(removed)
 }
 
 /// Deletes objects, some at once.
@@ -140,10 +134,9 @@ async fn delete_all(bucket: &Bucket, keys: impl IntoIterator<Item = String>) -> 
 async fn remove_work(bucket: &Bucket, keys: &Keys) -> Result<()> {
     remove_objects(bucket, &keys.work(Minute::AT_ONCE), |_| true).await?;
     // What is due later is among that of the other tenants.
-    let mut after = Some(keys.work_after_at_once());
-    while let Some(from) = after {
-        let page = bucket.list(&keys.all_work(), Some(&from), None, PAGE, false, bucket.deadline()).await?;
-        after = page.next.and(page.keys.last().cloned());
+    let (all, after) = (keys.all_work(), keys.work_after_at_once());
+    let mut pages = bucket.pages(&all, Some(&after), false, None);
+    while let Some(page) = pages.try_next().await? {
         let own = page.keys.into_iter().filter(|key| keys.is_own_work(key));
         delete_all(bucket, own).await?;
     }
@@ -155,18 +148,14 @@ async fn remove_sessions(slots: &Slots) -> Result<u64> {
     let bucket = &*slots.bucket;
     let mut removed = 0;
     for shard in bucket.list_all(&slots.keys.sessions(), true, bucket.deadline()).await?.folders {
-        let (shard, mut token) = (format!("{shard}/"), None::<String>);
-        loop {
-            let page = bucket.list(&shard, None, token.as_deref(), PAGE, true, bucket.deadline()).await?;
+        let shard = format!("{shard}/");
+        let mut pages = bucket.pages(&shard, None, true, None);
+        while let Some(page) = pages.try_next().await? {
             let ids: Vec<SessionId> =
                 page.folders.iter().filter_map(|folder| last(folder).parse().ok()).collect();
             let emptied =
                 futures::stream::iter(ids).map(|id| remove_session(slots, id)).buffer_unordered(AT_ONCE);
             removed += emptied.try_fold(0, |sum, was| async move { Ok(sum + u64::from(was)) }).await?;
-            token = page.next;
-            if token.is_none() {
-                break;
-            }
         }
     }
     Ok(removed)
@@ -179,18 +168,14 @@ pub(crate) async fn remove_session(slots: &Slots, id: SessionId) -> Result<bool>
     // No commit names them any more.
     remove_objects(bucket, &slots.keys.blobs(id), |_| true).await?;
     let Some(fence) = fence else { return Ok(false) };
-    let (folder, mut token) = (slots.keys.slots(id), None::<String>);
-    loop {
-        let page = bucket.list(&folder, None, token.as_deref(), PAGE, false, bucket.deadline()).await?;
+    let folder = slots.keys.slots(id);
+    let mut pages = bucket.pages(&folder, None, false, None);
+    while let Some(page) = pages.try_next().await? {
         let mut others = page.keys;
         others.retain(|key| slots.keys.slot_of(id, key) != Some(fence));
         futures::stream::iter(others.into_iter().map(Ok))
             .try_for_each_concurrent(AT_ONCE, |key| async move { empty(slots, id, &key).await })
             .await?;
-        token = page.next;
-        if token.is_none() {
-            break;
-        }
     }
     // Recorded last: the next deletion finishes an interrupted one.
     let done = Head { removed: true, ..void(slots, id, fence) };

@@ -8,11 +8,11 @@ use std::str::FromStr;
 
 use agent_core::json::to_text;
 use agent_core::store::Damaged;
-use agent_core::{Error, ErrorKind, Result, WriteOutcome};
+use agent_core::{Error, Result, WriteOutcome, text_serde};
 use bytes::Bytes;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::error::{corrupt, is_damage};
@@ -64,26 +64,17 @@ impl fmt::Display for IndexPlace {
 }
 
 impl FromStr for IndexPlace {
-    type Err = ();
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (folder, writes) = text.rsplit_once('/').filter(|(folder, _)| !folder.is_empty()).ok_or(())?;
-        Ok(Self { folder: folder.to_owned(), writes: writes.parse().map_err(|_| ())? })
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let parts = text.rsplit_once('/').filter(|(folder, _)| !folder.is_empty());
+        let (folder, writes) = parts.ok_or("no key of an index")?;
+        let writes = writes.parse().map_err(|_| "no key of an index")?;
+        Ok(Self { folder: folder.to_owned(), writes })
     }
 }
 
-impl Serialize for IndexPlace {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for IndexPlace {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(|()| serde::de::Error::custom("no key of an index"))
-    }
-}
+text_serde!(IndexPlace);
 
 /// Object as it was read.
 #[derive(Debug)]
@@ -310,13 +301,13 @@ fn folders(places: &[IndexPlace]) -> Vec<&str> {
 
 fn too_slow(key: &str) -> Error {
     let text = format!("cannot write {key}: other writers were faster each time; try again");
-    Error::new(ErrorKind::Unavailable, text).timed_out()
+    Error::unavailable(text).timed_out()
 }
 
 fn replaced_since(key: &str) -> Error {
     let text =
         format!("cannot tell whether {key} was written: other writers have replaced it since; read it again");
-    Error::new(ErrorKind::Unavailable, text).with_outcome(WriteOutcome::Unknown)
+    Error::unavailable(text).with_outcome(WriteOutcome::Unknown)
 }
 
 /// Returns those of `names` that are not in force.

@@ -6,7 +6,7 @@
 
 use agent_core::store::DeletedTenant;
 use agent_core::{Error, ErrorKind, TenantId, Timestamp};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Params, params};
 
 use crate::blobs::removal;
 use crate::error::Step;
@@ -29,23 +29,12 @@ pub(crate) fn list(conn: &Connection, after: &str) -> Step<Vec<TenantId>> {
         )
     };
     let sql = ["logs", "tombstones", "blobs", "workspaces", "bindings"].map(steps).join(" UNION ");
-    let mut found = Vec::new();
-    each(conn, &sql, [after], |row| {
-        found.push(row.get::<_, String>(0)?.parse::<TenantId>()?);
-        Ok(())
-    })?;
-    found.sort();
-    Ok(found)
+    found(conn, &sql, [after])
 }
 
 /// Returns the tenants whose deletion has begun.
 pub(crate) fn begun(conn: &Connection) -> Step<Vec<TenantId>> {
-    let mut found = Vec::new();
-    each(conn, "SELECT tenant FROM deletions ORDER BY tenant", [], |row| {
-        found.push(row.get::<_, String>(0)?.parse::<TenantId>()?);
-        Ok(())
-    })?;
-    Ok(found)
+    found(conn, "SELECT tenant FROM deletions", [])
 }
 
 /// Query for the tenants with a session that is due by a time, or holds a lease; one step along an index for each
@@ -63,8 +52,13 @@ pub(crate) const BUSY: &str = "\
 
 /// Returns the tenants with a session that is due by `until`, or holds a lease.
 pub(crate) fn busy(conn: &Connection, after: &str, until: Timestamp) -> Step<Vec<TenantId>> {
+    found(conn, BUSY, params![after, until.as_micros()])
+}
+
+/// Returns the tenants that a query finds, in order.
+fn found(conn: &Connection, sql: &str, values: impl Params) -> Step<Vec<TenantId>> {
     let mut found = Vec::new();
-    each(conn, BUSY, params![after, until.as_micros()], |row| {
+    each(conn, sql, values, |row| {
         found.push(row.get::<_, String>(0)?.parse::<TenantId>()?);
         Ok(())
     })?;
@@ -89,7 +83,7 @@ pub(crate) fn check(conn: &Connection, tenant: &str) -> Step<()> {
     let text = format!(
         "tenant {tenant} is being deleted; try again when that is done, or delete the tenant again if the deletion was interrupted"
     );
-    Err(Error::new(ErrorKind::Unavailable, text).into())
+    Err(Error::unavailable(text).into())
 }
 
 /// Part of a deletion that one transaction has done.
@@ -108,7 +102,7 @@ pub(crate) fn of_tenant(conn: &Connection, tenant: &str, error: Error) -> Step<E
     }
     let text =
         format!("{error}, and its tenant {tenant} has no data: it was deleted, or nothing was written to it");
-    Ok(Error::new(ErrorKind::NotFound, text))
+    Ok(Error::not_found(text))
 }
 
 fn has_data(conn: &Connection, tenant: &str) -> Step<bool> {

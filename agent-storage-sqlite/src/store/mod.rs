@@ -11,7 +11,7 @@ use std::time::Duration;
 use agent_core::session::SessionRecord;
 use agent_core::store::{
     BackendConfig, Damaged, DeletedTenant, EventPage, Maintenance, Page, Pending, ReadEvents, Rebuilt,
-    SessionQuery, check_no_live_run,
+    SessionQuery, check_no_live_run, observed,
 };
 use agent_core::{
     Backend, ErrorKind, OpenState, Result, Seq, SessionId, Storage, TenantId, Timestamp, WorkspaceId,
@@ -21,7 +21,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::field::Empty;
-use tracing::{Instrument, Span, info_span};
+use tracing::info_span;
 
 use crate::care::{backup, check};
 use crate::config::SqliteConfig;
@@ -509,13 +509,6 @@ impl SqliteStore {
             Found::Broken => Ok(self.mend(id).await?.head),
         }
     }
-}
-
-/// Runs an operation in its span, and records its outcome there.
-async fn observed<T>(span: Span, work: impl Future<Output = Result<T>>) -> Result<T> {
-    let done = work.instrument(span.clone()).await;
-    span.record("outcome", done.as_ref().map_or_else(|error| error.kind().name(), |_| "ok"));
-    done
 }
 
 impl SqliteConfig {

@@ -2,7 +2,7 @@
 
 use agent_core::commit::Precondition;
 use agent_core::model::Workspace;
-use agent_core::store::{Binding, BindingQuery, ContentHash, Page, WorkspaceQuery};
+use agent_core::store::{Binding, BindingQuery, ContentHash, Page, WorkspaceQuery, observed};
 use agent_core::{
     BindingStore, DeviceId, Result, Revision, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
 };
@@ -13,7 +13,7 @@ use tracing::info_span;
 use crate::connections::readers::Warm;
 use crate::connections::request::Request;
 use crate::places::{bindings, workspaces};
-use crate::store::{SqliteStore, observed};
+use crate::store::SqliteStore;
 
 #[async_trait]
 impl WorkspaceStore for SqliteStore {

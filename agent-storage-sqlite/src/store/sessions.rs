@@ -11,7 +11,7 @@ use agent_core::state::Reason;
 use agent_core::store::{
     BLOB_MAX_BYTES, BlobChunks, BlobContent, BlobQuery, BlobStore, Capabilities, Damaged, Durability,
     EventPage, LeaseStatus, LeaseStore, Maintenance, Page, Pending, Purge, Purged, PutBlob, ReadBlob,
-    ReadEvents, Rebuilt, Scope, SessionQuery, SweepBlobs, SweptBlobs,
+    ReadEvents, Rebuilt, Scope, SessionQuery, SweepBlobs, SweptBlobs, observed,
 };
 use agent_core::{
     Epoch, ErrorKind, Result, Seq, SessionId, SessionStore, Timestamp, WriteOutcome, async_trait,
@@ -27,7 +27,7 @@ use crate::connections::blob_steps::{BlobAnswer, BlobStep};
 use crate::connections::request::{Answer, Request};
 use crate::error::gone;
 use crate::log::read::{self, Found};
-use crate::store::{SqliteStore, observed};
+use crate::store::SqliteStore;
 
 /// Interval at which a session is checked for changes by other processes while a caller waits for one.
 const POLL: Duration = Duration::from_millis(25);

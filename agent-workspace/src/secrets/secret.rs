@@ -4,10 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use agent_core::text::quoted;
-use agent_core::{Error, Result};
+use agent_core::{Error, Result, text_serde};
 use secrecy::{ExposeSecret, SecretString};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Prefix of the mount of a secret.
 const MOUNT: &str = "secret:";
@@ -87,17 +85,7 @@ impl FromStr for SecretName {
     }
 }
 
-impl Serialize for SecretName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for SecretName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-    }
-}
+text_serde!(SecretName);
 
 /// Value of a secret, without a text form: `Debug` shows only `(secret)`, and it cannot be serialized.
 ///

@@ -1,6 +1,7 @@
 //! Documents that leave a store, or that people write: exports, archives, states, transcripts, configurations.
 
 use agent_admin::archive::{Archive, is_archive};
+use agent_admin::export::SessionExport;
 use agent_admin::manifest::{ImportOutcome, Manifest};
 use agent_core::MemoryStore;
 use agent_runtime::configuration::ConfigLayers;
@@ -83,7 +84,9 @@ fn archive(input: &[u8]) {
         Ok(_) => {
             let again = block_on(Manifest::export(&store, manifest.session.id)).expect("it is exported");
             assert_eq!(again, manifest);
-            let pieces: Vec<Bytes> = block_on(again.to_archive(&store).unwrap().try_collect()).unwrap();
+            let export =
+                block_on(SessionExport::read(&store, manifest.session.id, |_| {})).expect("it is read");
+            let pieces: Vec<Bytes> = block_on(export.to_archive().unwrap().try_collect()).unwrap();
             let again = stream::iter(pieces).map(Ok).boxed();
             assert_eq!(
                 block_on(Archive::open(again)).expect("what was written is read").manifest(),

@@ -20,11 +20,9 @@ use super::blobs::{Fault, Faulty, blobs, bytes_of, content, message_with, pictur
 /// The archive of a session, in the pieces in which it is written.
 async fn archive(store: &dyn SessionStore, session: &SessionRecord) -> Vec<u8> {
     let manifest = Manifest::export(store, session.id).await.unwrap();
-    let pieces: Vec<_> = manifest.to_archive(store).unwrap().try_collect().await.unwrap();
     let export = SessionExport::read(store, session.id, |_| {}).await.unwrap();
     assert_eq!(export.blobs(), manifest.blobs().len());
-    let again: Vec<_> = export.to_archive().unwrap().try_collect().await.unwrap();
-    assert!(again.concat() == pieces.concat(), "the archive in pieces differs");
+    let pieces: Vec<_> = export.to_archive().unwrap().try_collect().await.unwrap();
     pieces.concat()
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::common::{call, json};
 use crate::documents::pieces::in_pieces;
 use agent_admin::archive::Archive;
+use agent_admin::export::SessionExport;
 use agent_admin::manifest::{ImportOutcome, Manifest};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
@@ -112,12 +113,8 @@ async fn import_is_resumed_and_never_merged() {
     let older = whole.import(&there).await.unwrap();
     assert_eq!((older.outcome, older.events, older.ahead), (ImportOutcome::Ahead, 0, 1));
     assert_eq!(older.session, ahead);
-    let mut pieces = whole.to_archive(&here).unwrap();
-    let mut archive = Vec::new();
-    while let Some(piece) = pieces.try_next().await.unwrap() {
-        archive.extend_from_slice(&piece);
-    }
-    let archive = stream::iter([Ok(archive.into())]).boxed();
+    let export = SessionExport::read(&here, session.id, |_| {}).await.unwrap();
+    let archive = stream::iter(export.to_archive().unwrap().collect::<Vec<_>>().await).boxed();
     let older = Archive::open(archive).await.unwrap().import(&there).await.unwrap();
     assert_eq!((older.outcome, older.events, older.ahead), (ImportOutcome::Ahead, 0, 1));
     // A session that went on differently since an earlier event has a different event.

@@ -1,6 +1,7 @@
 //! Documents: a session with its log, an archive with blobs, the state of a session, the list of files of an area.
 
 use agent_admin::archive::Archive;
+use agent_admin::export::SessionExport;
 use agent_admin::manifest::{MANIFEST_FORMAT, Manifest};
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;
@@ -59,8 +60,8 @@ async fn archive() -> (Vec<u8>, SessionId) {
     store.blobs().put(put).await.unwrap();
     let shown = NewEvent::from(Message::new("Look").with_part(Part::Image(media)));
     store.sessions(&effects).append(session.id, session.head, vec![shown]).await.unwrap();
-    let manifest = Manifest::export(&store, session.id).await.unwrap();
-    let pieces: Vec<_> = manifest.to_archive(&store).unwrap().try_collect().await.unwrap();
+    let export = SessionExport::read(&store, session.id, |_| {}).await.unwrap();
+    let pieces: Vec<_> = export.to_archive().unwrap().try_collect().await.unwrap();
     (pieces.concat(), session.id)
 }
 
@@ -78,8 +79,8 @@ async fn golden_documents_are_read_whole() {
     }
     let opened = Archive::open(stream::iter([Ok(archive.clone().into())]).boxed()).await.unwrap();
     let imported = opened.import(&store).await.unwrap();
-    let manifest = Manifest::export(&store, imported.session.id).await.unwrap();
-    let pieces: Vec<_> = manifest.to_archive(&store).unwrap().try_collect().await.unwrap();
+    let export = SessionExport::read(&store, imported.session.id, |_| {}).await.unwrap();
+    let pieces: Vec<_> = export.to_archive().unwrap().try_collect().await.unwrap();
     assert!((imported.blobs, pieces.concat()) == (1, archive));
 }
 
