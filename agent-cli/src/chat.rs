@@ -224,7 +224,19 @@ impl Chat {
         self.events = handle.follow(self.seen);
         self.own = Own::default();
         self.handle = handle;
+        self.record_session().await;
         self.announce().await;
+    }
+
+    /// Records the session as the one that the device used last, with which the next start continues.
+    pub(crate) async fn record_session(&mut self) {
+        let bindings = &self.place.agent.storage().bindings;
+        if let Err(error) = bindings.set_last_session(&self.device, self.handle.id()).await {
+            self.screen.note(&format!(
+                "The next start may continue another session: this one could not be recorded for the device: {}",
+                full_text(&error)
+            ));
+        }
     }
 
     /// Prints an error.

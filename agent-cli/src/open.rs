@@ -36,7 +36,9 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat> {
         (Reader::pipe(), None)
     };
     let screen = Screen::new(terminal, printer);
-    Chat::new(place, workspace, device, handle, reader, screen).map_err(Failure::other)
+    let mut chat = Chat::new(place, workspace, device, handle, reader, screen).map_err(Failure::other)?;
+    chat.record_session().await;
+    Ok(chat)
 }
 
 /// Opens the store, and the agent on it, whose own tools have this mode.
@@ -96,7 +98,7 @@ fn hosted(args: &Args) -> Result<Option<Arc<dyn LlmProvider>>> {
     Err(Failure::new(1, "unsupported", text))
 }
 
-/// Returns the session that `--session` names, or else the most recently used one of the device's workspace; and its
+/// Returns the session that `--session` names, or else the one that the device used last; and its
 /// workspace. A new workspace gets the device's name.
 async fn session(
     agent: &AgentRuntime,
@@ -113,8 +115,8 @@ async fn session(
     let main = agent.open_main(&workspace).await?;
     // A new session has replaced a main session that was deleted.
     workspace.main_session = main.id();
-    let handle = match agent.workspaces().latest_session(workspace.id).await? {
-        Some(last) if last.id != main.id() => agent.conversation_by_id(last.id).await?,
+    let handle = match agent.workspaces().last_session(device, workspace.id).await? {
+        Some(last) if last != main.id() => agent.conversation_by_id(last).await?,
         _ => main,
     };
     Ok((handle, workspace))

@@ -32,6 +32,7 @@
 //! <root>/config.toml                              global configuration, the host's
 //! <root>/bindings.toml                            device -> workspace
 //! <root>/bindings.changes                         changes since, among many devices
+//! <root>/devices/<sha256>                         workspace and session that a device used last; advice
 //! <root>/workspaces/<id>/workspace.toml           record; a workspace exists if this file exists
 //! <root>/workspaces/<id>/config.toml              the workspace's own configuration, optional
 //! <root>/workspaces/<id>/session.md               messages of the main session, for people; derived

@@ -568,6 +568,20 @@ impl BindingStore for S3Store {
         self.on(span, relies, work).await
     }
 
+    async fn last_session(&self, device: &DeviceId) -> Result<Option<SessionId>> {
+        let span = info_span!("store.last_session", store = "s3", outcome = Empty);
+        let relies = |done: &Result<Option<SessionId>>| is_absence(done) || matches!(done, Ok(None));
+        let work = |tenant: Arc<Tenant>| async move { tenant.bindings.last_session(device).await };
+        self.on(span, relies, work).await
+    }
+
+    async fn set_last_session(&self, device: &DeviceId, session: SessionId) -> Result<()> {
+        let span = info_span!("store.set_last_session", store = "s3", session = %session, outcome = Empty);
+        let work =
+            |tenant: Arc<Tenant>| async move { tenant.bindings.set_last_session(device, session).await };
+        self.on(span, always, work).await
+    }
+
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
         let span = info_span!("store.unbind_workspace", store = "s3", workspace = %id, outcome = Empty);
         self.on(span, always, |tenant| async move { tenant.bindings.unbind_workspace(id).await }).await

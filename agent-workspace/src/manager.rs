@@ -712,6 +712,43 @@ impl WorkspaceManager {
         .await
     }
 
+    /// Returns the session with which a program on this device continues: the one that was
+    /// [recorded](agent_core::BindingStore::set_last_session) last, if lists would show it in the workspace, else the
+    /// [latest](Self::latest_session) of the workspace.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// use agent_core::DeviceId;
+    ///
+    /// # let storage = agent_core::Storage::from(MemoryStore::new());
+    /// # let manager = WorkspaceManager::new(storage.clone());
+    /// let laptop: DeviceId = "laptop".parse()?;
+    /// let home = manager.resolve_or_create(&laptop, &NewWorkspace::new("home")).await?.workspace;
+    /// let trip = manager.new_session(home.id, &Default::default()).await?;
+    /// manager.new_session(home.id, &Default::default()).await?;
+    /// storage.bindings.set_last_session(&laptop, trip.id).await?;
+    /// assert_eq!(manager.last_session(&laptop, home.id).await?, Some(trip.id));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of the store. Damaged sessions are passed over.
+    pub async fn last_session(&self, device: &DeviceId, workspace: WorkspaceId) -> Result<Option<SessionId>> {
+        if let Some(id) = self.storage.bindings.last_session(device).await? {
+            match self.storage.sessions.load(id).await {
+                Ok(session) if session.workspace == workspace && !session.status.state.is_hidden() => {
+                    return Ok(Some(id));
+                }
+                Err(error) if !error.is_absent() && *error.kind() != ErrorKind::Corrupt => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(self.latest_session(workspace).await?.map(|session| session.id))
+    }
+
     /// Returns the session of a workspace that was active last, of those that lists show; `None` if there is none.
     ///
     /// It is the one also where lists [lag](agent_core::store::Capabilities::recency): there a page of sessions is read,

@@ -8,6 +8,7 @@ pub mod isolated;
 pub mod json;
 pub(crate) mod number;
 pub(crate) mod percent;
+pub(crate) mod sealed;
 mod setters;
 pub mod state_machine;
 pub(crate) mod text;

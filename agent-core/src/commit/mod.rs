@@ -8,6 +8,7 @@ pub use plan::import::apply_untrusted;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::sealed::refuse_sealed;
 use crate::base::{
     CommitId, Effects, Epoch, Error, RawFields, RawJson, Reason, Result, RunId, Seq, SessionId, Timestamp,
     check_text,
@@ -558,6 +559,7 @@ fn check_reason(session: SessionId, reason: Reason) -> Result<()> {
 }
 
 fn checked_size(session: SessionId, data: &RawJson, extra: &RawFields) -> Result<usize> {
+    refuse_sealed(data, extra).map_err(|error| error.about(format_args!("session {session}")))?;
     check_depth(session, data.depth(), extra)?;
     let size = data.get().len() + extra.size_bytes();
     if size > EVENT_MAX_BYTES {

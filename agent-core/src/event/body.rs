@@ -1,5 +1,6 @@
 //! Typed payloads of events.
 
+use crate::base::sealed::check_word;
 use crate::base::{Error, RawJson, Result, check_text, quoted};
 use crate::event::payload::answer::{AgentPart, AgentResponse};
 use crate::event::payload::child::{ChildCreated, ChildIdle};
@@ -105,7 +106,7 @@ pub(crate) fn check_body(body: &EventPayload) -> Result<()> {
         EventPayload::AgentToolResult(result) | EventPayload::UserCustomToolResult(result) => result.check(),
         EventPayload::SpanStarted(span) => Ok(check_text("span name", &span.name, 128)?),
         EventPayload::SessionTimerScheduled(timer) => {
-            check_text("timer key", &timer.key, 128)?;
+            check_word("timer key", &timer.key, 128)?;
             if timer.note.len() > 512 {
                 return Err(Error::limit(format!(
                     "the note of timer {} has {} bytes; at most 512 are kept",
@@ -115,7 +116,7 @@ pub(crate) fn check_body(body: &EventPayload) -> Result<()> {
             }
             Ok(())
         }
-        EventPayload::SessionTimerCancelled(timer) => Ok(check_text("timer key", &timer.key, 128)?),
+        EventPayload::SessionTimerCancelled(timer) => Ok(check_word("timer key", &timer.key, 128)?),
         EventPayload::SessionUpdated(patch) => patch.check(),
         EventPayload::SessionDocumentWritten(written) => written.check(),
         EventPayload::SessionRunUsage(used) => used.check(),

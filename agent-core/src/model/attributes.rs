@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::sealed::check_word;
 use crate::base::text::{check_text, quoted, words};
 use crate::base::{Error, RawFields, RawJson, Result, is_default, present};
 use crate::model::access::Access;
@@ -367,13 +368,13 @@ impl Patch {
 
     pub(crate) fn check(&self) -> Result<()> {
         if let Some(Some(title)) = &self.title {
-            check_text("title", &title.text, TITLE_MAX_BYTES)?;
+            check_word("title", &title.text, TITLE_MAX_BYTES)?;
         }
         for (noun, entries) in [("label", &self.labels), ("reference", &self.references)] {
             for (key, value) in entries {
                 check_text(&format!("{noun} key"), key, 64)?;
                 if let Some(value) = value {
-                    check_text(&format!("{noun} value"), value, 512)?;
+                    check_word(&format!("{noun} value"), value, 512)?;
                 }
             }
         }

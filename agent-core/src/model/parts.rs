@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::base::json::RawJson;
+use crate::base::sealed::check_word;
 use crate::base::text::{check_text, text_serde, words};
 use crate::base::{
     CommitId, Epoch, Error, Reason, Result, RunId, Seq, SessionId, SessionState, Timestamp, is_default,
@@ -490,7 +491,7 @@ impl PendingAction {
                 Self::CHOICES_MAX
             )));
         }
-        self.choices.iter().try_for_each(|choice| Ok(check_text("choice", choice, Self::CHOICE_MAX_BYTES)?))
+        self.choices.iter().try_for_each(|choice| Ok(check_word("choice", choice, Self::CHOICE_MAX_BYTES)?))
     }
 
     /// Sets the time at which the session stops waiting.

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::base::{DeviceId, Error, ErrorKind, Result, WorkspaceId};
+use crate::base::{DeviceId, Error, ErrorKind, Result, SessionId, WorkspaceId};
 use crate::commit::Precondition;
 use crate::setters;
 use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page, PageQuery};
@@ -132,6 +132,51 @@ pub trait BindingStore: Debug + Send + Sync + 'static {
     /// # Ok(()) }
     /// ```
     async fn unbind(&self, device: &DeviceId) -> Result<bool>;
+
+    /// Returns the session that was [recorded](Self::set_last_session) last for the device, in the workspace that it is
+    /// bound to; `None` if there is none, or the store has lost it.
+    ///
+    /// The session may have ended since. The default keeps none.
+    ///
+    /// # Errors
+    ///
+    /// Only those of every method.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::commit::Precondition;
+    /// use agent_core::{BindingStore, DeviceId, MemoryStore};
+    ///
+    /// # let store = MemoryStore::new();
+    /// let laptop: DeviceId = "laptop".parse()?;
+    /// let session = Effects::default().new_session_id();
+    /// store.bind(&laptop, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+    /// store.set_last_session(&laptop, session).await?;
+    /// assert_eq!(store.last_session(&laptop).await?, Some(session));
+    /// // It belongs to the binding.
+    /// store.unbind(&laptop).await?;
+    /// assert_eq!(store.last_session(&laptop).await?, None);
+    /// # Ok(()) }
+    /// ```
+    async fn last_session(&self, device: &DeviceId) -> Result<Option<SessionId>> {
+        let _ = device;
+        Ok(None)
+    }
+
+    /// Records the session that a device uses, so that the next program on it continues there.
+    ///
+    /// Does nothing for a device that is bound to no workspace. The session is not checked. A store may lose it in a
+    /// crash, and forgets it when the device is unbound, or bound to another workspace. The default does nothing.
+    ///
+    /// # Errors
+    ///
+    /// Only those of every method.
+    async fn set_last_session(&self, device: &DeviceId, session: SessionId) -> Result<()> {
+        let _ = (device, session);
+        Ok(())
+    }
 
     /// Unbinds every device of a workspace in one atomic step, and no others; returns their number.
     ///

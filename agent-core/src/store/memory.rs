@@ -93,6 +93,8 @@ struct Data {
     /// Sessions made from each session, so that a list by parent does not scan the others.
     children: HashMap<SessionId, Vec<SessionId>>,
     bindings: BTreeMap<DeviceId, WorkspaceId>,
+    /// Session that each device has used last in the workspace that it is bound to.
+    last_sessions: HashMap<DeviceId, SessionId>,
     /// Blobs of each session, also of ids of which no session was created yet.
     blobs: HashMap<SessionId, BTreeMap<BlobName, Bytes>>,
 }
@@ -485,19 +487,37 @@ impl BindingStore for MemoryStore {
     ) -> Result<WorkspaceId> {
         let mut data = self.data()?;
         let bound = decide_bind(device, data.bindings.get(device).copied(), to, expect)?;
-        data.bindings.insert(device.clone(), bound);
+        if data.bindings.insert(device.clone(), bound) != Some(bound) {
+            data.last_sessions.remove(device);
+        }
         Ok(bound)
     }
 
     async fn unbind(&self, device: &DeviceId) -> Result<bool> {
-        Ok(self.data()?.bindings.remove(device).is_some())
+        let mut data = self.data()?;
+        data.last_sessions.remove(device);
+        Ok(data.bindings.remove(device).is_some())
+    }
+
+    async fn last_session(&self, device: &DeviceId) -> Result<Option<SessionId>> {
+        Ok(self.data()?.last_sessions.get(device).copied())
+    }
+
+    async fn set_last_session(&self, device: &DeviceId, session: SessionId) -> Result<()> {
+        let mut data = self.data()?;
+        if data.bindings.contains_key(device) {
+            data.last_sessions.insert(device.clone(), session);
+        }
+        Ok(())
     }
 
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
         let mut data = self.data()?;
-        let before = data.bindings.len();
-        data.bindings.retain(|_, workspace| *workspace != id);
-        Ok((before - data.bindings.len()) as u64)
+        let Data { bindings, last_sessions, .. } = &mut *data;
+        let before = bindings.len();
+        bindings.retain(|_, workspace| *workspace != id);
+        last_sessions.retain(|device, _| bindings.contains_key(device));
+        Ok((before - bindings.len()) as u64)
     }
 
     /// The order is that of the bytes of the device ids.

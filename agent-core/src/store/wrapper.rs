@@ -181,6 +181,8 @@ wrapper! {
     call resolve['d](device: &'d DeviceId) -> Option<WorkspaceId>;
     call bind['d](device: &'d DeviceId, to: WorkspaceId, expect: Precondition<WorkspaceId>) -> WorkspaceId;
     call unbind['d](device: &'d DeviceId) -> bool;
+    call last_session['d](device: &'d DeviceId) -> Option<SessionId>;
+    call set_last_session['d](device: &'d DeviceId, session: SessionId) -> ();
     call unbind_workspace(id: WorkspaceId) -> u64;
     call list(query: BindingQuery) -> Page<Binding>;
     call close() -> ();

@@ -20,6 +20,7 @@ pub(super) fn clauses() -> Vec<Clause> {
         unbind_workspace_unbinds_only_its_devices,
         unbinding_a_workspace_never_erases_a_newer_bind,
         concurrent_binds_of_many_devices_are_never_lost,
+        the_last_session_belongs_to_the_binding,
         bindings_are_listed_once_in_a_stable_order,
         hostile_device_ids_are_kept_apart,
         bad_device_ids_never_reach_a_store,
@@ -55,6 +56,47 @@ async fn unknown_device_has_no_binding(stage: &Stage) -> Checked {
     same("what it is bound to", &storage.bindings.resolve(&device).await?, &None)?;
     same("whether it was bound", &storage.bindings.unbind(&device).await?, &false)?;
     same("all bindings", &all_bindings(&storage, BindingQuery::new()).await?, &vec![])
+}
+
+/// The session that was recorded for a device is returned to every handle, until the device is unbound or bound to another
+/// workspace. A store may keep none at all.
+async fn the_last_session_belongs_to_the_binding(stage: &Stage) -> Checked {
+    let (storage, other) = (stage.open().await?, stage.open().await?);
+    let device = stage.device("a device \u{1F600}")?;
+    let (home, office) = (stage.effects.new_workspace_id(), stage.effects.new_workspace_id());
+    let (first, second) = (stage.effects.new_session_id(), stage.effects.new_session_id());
+    let last =
+        async |what: &str, expected| same(what, &other.bindings.last_session(&device).await?, &expected);
+    storage.bindings.set_last_session(&device, first).await?;
+    last("the last session of a device that was never bound", None).await?;
+    storage.bindings.bind(&device, home, Precondition::None).await?;
+    last("the last session of a new binding", None).await?;
+    storage.bindings.set_last_session(&device, first).await?;
+    if other.bindings.last_session(&device).await?.is_none() {
+        // It keeps none.
+        return Ok(());
+    }
+    last("the last session", Some(first)).await?;
+    storage.bindings.set_last_session(&device, second).await?;
+    last("the next one", Some(second)).await?;
+    storage.bindings.bind(&device, home, Precondition::None).await?;
+    last("after a binding to the same workspace", Some(second)).await?;
+    let neighbour = stage.device("a neighbour")?;
+    storage.bindings.bind(&neighbour, home, Precondition::None).await?;
+    same("that of another device", &other.bindings.last_session(&neighbour).await?, &None)?;
+    storage.bindings.bind(&device, office, Precondition::None).await?;
+    last("after a binding to another workspace", None).await?;
+    storage.bindings.bind(&device, home, Precondition::None).await?;
+    last("back there", None).await?;
+    storage.bindings.set_last_session(&device, first).await?;
+    storage.bindings.unbind(&device).await?;
+    last("after an unbinding", None).await?;
+    storage.bindings.bind(&device, home, Precondition::None).await?;
+    last("bound again", None).await?;
+    storage.bindings.set_last_session(&device, first).await?;
+    storage.bindings.unbind_workspace(home).await?;
+    storage.bindings.bind(&device, home, Precondition::None).await?;
+    last("after all of the workspace were unbound", None).await
 }
 
 /// With `Precondition::None` the last bind wins, and binding a device to its current workspace succeeds.

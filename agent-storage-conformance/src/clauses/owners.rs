@@ -300,6 +300,9 @@ async fn devices_of_another_owner_are_not_bound_again(stage: &Stage) -> Checked 
     same("unbinding it", &bob.bindings.unbind(&laptop).await?, &false)?;
     same("the list", &bob.bindings.list(BindingQuery::new()).await?.items.len(), &0)?;
     same("the binding", &tenant.bindings.resolve(&laptop).await?, &Some(own))?;
+    alice.bindings.set_last_session(&laptop, stage.effects.new_session_id()).await?;
+    bob.bindings.set_last_session(&laptop, stage.effects.new_session_id()).await?;
+    same("its last session", &bob.bindings.last_session(&laptop).await?, &None)?;
     // Its own devices are bound as ever.
     let phone = stage.device("phone")?;
     for expect in [Precondition::None, Precondition::MustExist, Precondition::Matches(others)] {

@@ -30,6 +30,8 @@ pub(crate) const WORKSPACES: &str = "workspaces";
 pub(crate) const INDEX: &str = "index";
 pub(crate) const BINDINGS: &str = "bindings.toml";
 pub(crate) const BINDING_CHANGES: &str = "bindings.changes";
+/// Folder of the sessions that devices used last.
+pub(crate) const DEVICES: &str = "devices";
 /// Empty file that is in the folder of a tenant while the tenant is deleted.
 pub(crate) const DELETION: &str = "deletion";
 pub(crate) const SESSIONS: &str = "sessions";
@@ -99,6 +101,11 @@ impl Layout {
 
     pub(crate) fn bindings(&self) -> PathBuf {
         self.root.join(BINDINGS)
+    }
+
+    /// Returns the folder of the files that name the session that each device used last.
+    pub(crate) fn devices(&self) -> PathBuf {
+        self.root.join(DEVICES)
     }
 
     /// Returns the path of the changes since `bindings.toml` was written.

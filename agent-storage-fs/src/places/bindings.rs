@@ -2,15 +2,16 @@
 //! written. The files are the only source: they are checked for every answer, and changed only under the lock of their
 //! folder.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use agent_core::commit::Precondition;
 use agent_core::store::{Binding, BindingQuery, Damaged, Page, decide_bind};
-use agent_core::{DeviceId, Error, ErrorKind, Result, WorkspaceId};
+use agent_core::{BlobName, DeviceId, Error, ErrorKind, Result, SessionId, WorkspaceId};
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
-use crate::error::{corrupt, newer};
-use crate::io::FileId;
+use crate::error::{corrupt, failed, newer};
+use crate::io::{FileId, OpenMode, read_full, write_full};
 use crate::medium::env::{FILE_MAX_BYTES, held};
 use crate::medium::lock::{self, Attempt, Locked};
 use crate::medium::toml;
@@ -313,6 +314,9 @@ pub(crate) fn bind(
         let now = bindings.get(device, path)?;
         let bound = decide_bind(device, now, to, expect)?;
         let change = (now != Some(bound)).then(|| Change::new(device.clone(), Some(bound)));
+        if change.is_some() {
+            forget_last_session(tenant, device);
+        }
         Ok((bound, change.into_iter().collect()))
     })
 }
@@ -334,6 +338,7 @@ pub(crate) fn unbind(tenant: &Tenant, device: &DeviceId) -> Result<Attempt<bool>
     }
     mutate(tenant, |bindings, path| {
         let bound = bindings.get(device, path)?.is_some();
+        forget_last_session(tenant, device);
         let change = bound.then(|| Change::new(device.clone(), None));
         Ok((bound, change.into_iter().collect()))
     })
@@ -346,6 +351,65 @@ pub(crate) fn unbind_workspace(tenant: &Tenant, id: WorkspaceId) -> Result<Attem
     mutate(tenant, |bindings, _| {
         let bound = bindings.bound.iter().filter(|(_, bound)| **bound == id);
         let changes: Vec<_> = bound.map(|(device, _)| Change::new(device.clone(), None)).collect();
+        changes.iter().for_each(|change| forget_last_session(tenant, &change.device));
         Ok((changes.len() as u64, changes))
     })
+}
+
+// --- last session ----------------------------------------------------------------------------------------------------
+
+/// Length in bytes of the ids of a workspace and a session, with a space and a line break. It is the same for all, so that
+/// the file is overwritten in place.
+const LAST_LEN: usize = 2 * 37;
+
+/// Returns the path of the file that names the session that a device used last. The id of a device is any text.
+fn last_session_path(tenant: &Tenant, device: &DeviceId) -> PathBuf {
+    tenant.layout.devices().join(BlobName::of(device.as_str().as_bytes()).to_string())
+}
+
+/// Returns the session that a device used last. A file that cannot be read, or is of another workspace, names none.
+pub(crate) fn last_session(tenant: &Tenant, device: &DeviceId) -> Result<Option<SessionId>> {
+    let Some(bound) = resolve(tenant, device)? else { return Ok(None) };
+    let mut bytes = [0; LAST_LEN];
+    let file = tenant.env.io.open(&last_session_path(tenant, device), OpenMode::Read);
+    if !file.is_ok_and(|file| read_full(&*file, &mut bytes, 0).is_ok()) {
+        return Ok(None);
+    }
+    let text = std::str::from_utf8(&bytes).unwrap_or_default();
+    let named = text.trim_end().split_once(' ').filter(|(workspace, _)| *workspace == name_of(bound));
+    Ok(named.and_then(|(_, session)| session.parse().ok()))
+}
+
+fn name_of(workspace: WorkspaceId) -> String {
+    workspace.as_uuid().to_string()
+}
+
+/// Records the session that a device uses. Nothing is synced: it is advice.
+pub(crate) fn set_last_session(
+    tenant: &Tenant,
+    device: &DeviceId,
+    session: SessionId,
+) -> Result<Attempt<()>> {
+    if last_session(tenant, device)? == Some(session) {
+        return Ok(Attempt::Done(()));
+    }
+    lock::under(&tenant.env, tenant.layout.root(), |_| {
+        let Some(bound) = resolve(tenant, device)? else { return Ok(Attempt::Done(())) };
+        let (env, path) = (&tenant.env, last_session_path(tenant, device));
+        match env.io.create_dir(&tenant.layout.devices()) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed("create the folder", &tenant.layout.devices(), error));
+            }
+            _ => {}
+        }
+        let file = env.io.open(&path, OpenMode::Create).map_err(|e| failed("open", &path, e))?;
+        let text = format!("{} {session}\n", name_of(bound));
+        write_full(&*file, text.as_bytes(), 0).map_err(|e| failed("write", &path, e))?;
+        Ok(Attempt::Done(()))
+    })
+}
+
+/// Removes what was recorded for a device; what is left names a workspace that the device is not bound to.
+fn forget_last_session(tenant: &Tenant, device: &DeviceId) {
+    let _ = tenant.env.io.remove_file(&last_session_path(tenant, device));
 }

@@ -151,7 +151,7 @@ fn find(tenant: &Tenant) -> Result<Found> {
             found.is_begun = true;
         } else if is_removable(&name) {
             found.removable.push((name, kind));
-        } else if is_of_bindings(text) || (text == layout::CONFIG && !is_default) {
+        } else if text == layout::DEVICES || is_of_bindings(text) || (text == layout::CONFIG && !is_default) {
             // The configuration in the root belongs to the host.
             found.files.push((name, kind));
         }

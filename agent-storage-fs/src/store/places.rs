@@ -4,7 +4,7 @@ use agent_core::commit::Precondition;
 use agent_core::model::Workspace;
 use agent_core::store::{Binding, BindingQuery, ContentHash, Page, WorkspaceQuery, observed};
 use agent_core::{
-    BindingStore, DeviceId, Result, Revision, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
+    BindingStore, DeviceId, Result, Revision, SessionId, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
 };
 use tracing::field::Empty;
 use tracing::info_span;
@@ -93,6 +93,21 @@ impl BindingStore for FsStore {
         let device = device.clone();
         let span = info_span!("store.unbind", store = "fs", outcome = Empty);
         let work = self.binding_writer().with_lock(move |tenant, ()| bindings::unbind(tenant, &device));
+        observed(span, work).await
+    }
+
+    async fn last_session(&self, device: &DeviceId) -> Result<Option<SessionId>> {
+        let device = device.clone();
+        let span = info_span!("store.last_session", store = "fs", outcome = Empty);
+        observed(span, self.run(move |tenant| bindings::last_session(tenant, &device))).await
+    }
+
+    async fn set_last_session(&self, device: &DeviceId, session: SessionId) -> Result<()> {
+        let device = device.clone();
+        let span = info_span!("store.set_last_session", store = "fs", session = %session, outcome = Empty);
+        let work = self
+            .binding_writer()
+            .with_lock(move |tenant, ()| bindings::set_last_session(tenant, &device, session));
         observed(span, work).await
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_core::commit::Precondition;
 use agent_core::store::{Binding, BindingQuery, Page, decide_bind};
-use agent_core::{DeviceId, Result, WorkspaceId, WriteOutcome};
+use agent_core::{DeviceId, Result, SessionId, WorkspaceId, WriteOutcome};
 use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,9 @@ pub(crate) struct StoredBinding {
     /// Device; `None` if it was never bound, and only the key of an attempt was found.
     pub(crate) device: Option<DeviceId>,
     pub(crate) workspace: Option<WorkspaceId>,
+    /// Session that the device has used last in that workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) session: Option<SessionId>,
 }
 
 impl Content for StoredBinding {
@@ -43,7 +46,7 @@ impl Content for StoredBinding {
 
 impl Indexed for StoredBinding {
     const LIST: &'static str = "bound";
-    const NEVER: Self = Self { device: None, workspace: None };
+    const NEVER: Self = Self { device: None, workspace: None, session: None };
 
     fn describe(hash: &str) -> String {
         format!("the binding of the device with the hash {hash}")
@@ -86,8 +89,25 @@ impl Bindings {
             if now == Some(bound) {
                 return Ok(Decision::Leave((bound, false)));
             }
-            let new = StoredBinding { device: Some(device.clone()), workspace: Some(bound) };
+            let new = StoredBinding { device: Some(device.clone()), workspace: Some(bound), session: None };
             Ok(Decision::Write(new, (bound, stored.is_none())))
+        };
+        self.objects.change(&keys::hash(device.as_str()), decide).await
+    }
+
+    pub(crate) async fn last_session(&self, device: &DeviceId) -> Result<Option<SessionId>> {
+        Ok(self.objects.load(&keys::hash(device.as_str())).await?.and_then(|stored| stored.session))
+    }
+
+    pub(crate) async fn set_last_session(&self, device: &DeviceId, session: SessionId) -> Result<()> {
+        let decide = |stored: Option<&StoredBinding>| {
+            let bound = stored.filter(|stored| stored.workspace.is_some() && stored.session != Some(session));
+            Ok(match bound {
+                Some(stored) => {
+                    Decision::Write(StoredBinding { session: Some(session), ..stored.clone() }, ())
+                }
+                None => Decision::Leave(()),
+            })
         };
         self.objects.change(&keys::hash(device.as_str()), decide).await
     }
@@ -107,7 +127,9 @@ impl Bindings {
             let bound =
                 stored.filter(|stored| stored.workspace.is_some_and(|to| from.is_none_or(|from| from == to)));
             Ok(match bound {
-                Some(stored) => Decision::Write(StoredBinding { workspace: None, ..stored.clone() }, true),
+                Some(stored) => {
+                    Decision::Write(StoredBinding { workspace: None, session: None, ..stored.clone() }, true)
+                }
                 None => Decision::Leave(false),
             })
         };

@@ -65,7 +65,7 @@ macro_rules! update_sql {
     ($indexed:literal) => {
         concat!(
             "UPDATE sessions SET reason = ?2, head = ?3, last_active_at = ?4, title = ?6, summary_crc = ?7, \
-             record_crc = ?8, summary = ?9, record = ?10, holder = iif(epoch IS ?11, holder, ?12), epoch = ?11",
+             record_crc = ?8, summary = ?9, record = ?10, version = random(), holder = iif(epoch IS ?11, holder, ?12), epoch = ?11",
             $indexed,
             " WHERE log = ?13"
         )
@@ -144,7 +144,7 @@ pub(crate) fn insert_record(
     let changing = Changing::of(tenant, session);
     let sql = "INSERT INTO sessions (workspace, owner, state, reason, head, base, epoch, creator, parent, created_at, \
         last_active_at, next_due_at, title, log, tenant, id, holder, is_recent, summary_crc, record_crc, summary, \
-        record) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        record, version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, random())";
     let others = [
         Value::Integer(log),
         Value::Text(tenant.to_owned()),

@@ -2,7 +2,7 @@
 
 use agent_core::commit::Precondition;
 use agent_core::store::{Binding, BindingQuery, Cursor, Damaged, PAGE_MAX, Page, decide_bind};
-use agent_core::{DeviceId, Error, Result, WorkspaceId};
+use agent_core::{DeviceId, Error, Result, SessionId, WorkspaceId};
 use rusqlite::{Connection, Row, params};
 
 use crate::error::{Step, corrupt};
@@ -45,7 +45,8 @@ pub(crate) fn bind(
         execute(
             conn,
             "INSERT INTO bindings (tenant, device, workspace, crc) VALUES (?, ?, ?, ?) \
-             ON CONFLICT (tenant, device) DO UPDATE SET workspace = excluded.workspace, crc = excluded.crc",
+             ON CONFLICT (tenant, device) DO UPDATE SET workspace = excluded.workspace, crc = excluded.crc, \
+             session = NULL",
             params![tenant, device, workspace, checksum(&[tenant, device, &workspace])],
         )?;
     }
@@ -58,6 +59,25 @@ pub(crate) fn unbind(conn: &Connection, tenant: &str, device: &DeviceId) -> Step
     }
     execute(conn, "DELETE FROM bindings WHERE tenant = ? AND device = ?", params![tenant, device.as_str()])?;
     Ok(true)
+}
+
+pub(crate) fn last_session(conn: &Connection, tenant: &str, device: &DeviceId) -> Step<Option<SessionId>> {
+    let sql = "SELECT session FROM bindings WHERE tenant = ? AND device = ?";
+    let found = first(conn, sql, params![tenant, device.as_str()], |row| {
+        Ok(text(row, 0)?.and_then(|session| session.parse().ok()))
+    })?;
+    Ok(found.flatten())
+}
+
+pub(crate) fn set_last_session(
+    conn: &Connection,
+    tenant: &str,
+    device: &DeviceId,
+    session: SessionId,
+) -> Step<()> {
+    let sql = "UPDATE bindings SET session = ?1 WHERE tenant = ?2 AND device = ?3 AND session IS NOT ?1";
+    execute(conn, sql, params![session.to_string(), tenant, device.as_str()])?;
+    Ok(())
 }
 
 pub(crate) fn unbind_workspace(conn: &Connection, tenant: &str, id: WorkspaceId) -> Step<u64> {

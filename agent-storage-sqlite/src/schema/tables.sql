@@ -27,6 +27,8 @@ CREATE TABLE tombstones (
     PRIMARY KEY (tenant, session)
 ) STRICT;
 
+-- `version` is a random number that every writer of the record draws anew: equal versions mean the same record, in a file that
+-- was restored or rebuilt, too.
 -- A commit moves a session to the front of every list that it is in. So that a commit need not write to an index for each
 -- of them, the sessions of a tenant that were active last have `is_recent` = 1 and are found by one small index, whose
 -- key has no time; all others are in the indexes by recency.
@@ -48,6 +50,7 @@ CREATE TABLE sessions (
     created_at     INTEGER NOT NULL,
     last_active_at INTEGER NOT NULL,
     next_due_at    INTEGER,
+    version        INTEGER NOT NULL,
     is_recent      INTEGER NOT NULL CHECK (is_recent IN (0, 1)),
     title          TEXT,
     summary_crc    INTEGER NOT NULL,
@@ -111,11 +114,13 @@ CREATE TABLE workspaces (
     PRIMARY KEY (tenant, id)
 ) STRICT;
 
+-- The session is the one that the device has used last; nothing depends on it.
 CREATE TABLE bindings (
     tenant    TEXT    NOT NULL,
     device    TEXT    NOT NULL,
     workspace TEXT    NOT NULL,
     crc       INTEGER NOT NULL,
+    session   TEXT,
     PRIMARY KEY (tenant, device)
 ) STRICT;
 

@@ -4,7 +4,7 @@ use agent_core::commit::Precondition;
 use agent_core::model::Workspace;
 use agent_core::store::{Binding, BindingQuery, ContentHash, Page, WorkspaceQuery, observed};
 use agent_core::{
-    BindingStore, DeviceId, Result, Revision, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
+    BindingStore, DeviceId, Result, Revision, SessionId, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
 };
 use rusqlite::Connection;
 use tracing::field::Empty;
@@ -96,6 +96,21 @@ impl BindingStore for SqliteStore {
         let device = device.clone();
         let unbind = self.change(move |conn, tenant| bindings::unbind(conn, tenant, &device));
         observed(span, unbind).await
+    }
+
+    async fn last_session(&self, device: &DeviceId) -> Result<Option<SessionId>> {
+        let span = info_span!("store.last_session", store = "sqlite", outcome = Empty);
+        let device = device.clone();
+        let last = self.shown(move |conn, tenant| bindings::last_session(conn, tenant, &device));
+        observed(span, self.read_rows("read a binding", last)).await
+    }
+
+    async fn set_last_session(&self, device: &DeviceId, session: SessionId) -> Result<()> {
+        let span =
+            info_span!("store.set_last_session", store = "sqlite", session = %session, outcome = Empty);
+        let device = device.clone();
+        let set = self.change(move |conn, tenant| bindings::set_last_session(conn, tenant, &device, session));
+        observed(span, set).await
     }
 
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {

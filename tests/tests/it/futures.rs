@@ -228,6 +228,7 @@ fn agent_workspace() {
     send(WorkspaceManager::main_session(of(), of()));
     send(WorkspaceManager::set_main_session(of(), of(), of()));
     send(WorkspaceManager::new_session(of(), of(), of()));
+    send(WorkspaceManager::last_session(of(), of(), of()));
     send(WorkspaceManager::latest_session(of(), of()));
     send(WorkspaceManager::create_session(of(), of()));
     send(WorkspaceManager::confirm_created(of(), of()));

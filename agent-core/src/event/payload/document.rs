@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Result, Revision, Seq, check_text, is_default};
+use crate::base::sealed::check_word;
+use crate::base::{Result, Revision, Seq, is_default};
 use crate::model::{DOCUMENT_NAME_MAX_BYTES, DocumentHead};
 use crate::setters;
 
@@ -76,6 +77,6 @@ impl DocumentWritten {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        Ok(check_text("document name", &self.name, DOCUMENT_NAME_MAX_BYTES)?)
+        Ok(check_word("document name", &self.name, DOCUMENT_NAME_MAX_BYTES)?)
     }
 }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::base::{DeviceId, Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
+use crate::base::{DeviceId, Error, ErrorKind, Result, Revision, SessionId, Timestamp, WorkspaceId};
 use crate::commit::Precondition;
 use crate::model::Workspace;
 use crate::store::binding::{Binding, BindingQuery, BindingStore};
@@ -148,6 +148,22 @@ impl BindingStore for OwnerStore {
         match self.resolve(device).await? {
             Some(_) => self.tenant.bindings.unbind(device).await,
             None => Ok(false),
+        }
+    }
+
+    async fn last_session(&self, device: &DeviceId) -> Result<Option<SessionId>> {
+        let Some(session) = self.tenant.bindings.last_session(device).await? else { return Ok(None) };
+        match self.resolve(device).await? {
+            // A workspace that owners share has sessions of each.
+            Some(_) if self.check_session(session).await.is_ok() => Ok(Some(session)),
+            _ => Ok(None),
+        }
+    }
+
+    async fn set_last_session(&self, device: &DeviceId, session: SessionId) -> Result<()> {
+        match self.resolve(device).await? {
+            Some(_) => self.tenant.bindings.set_last_session(device, session).await,
+            None => Ok(()),
         }
     }
 
