@@ -33,7 +33,8 @@ fn objects() -> [(&'static str, &'static str, Bytes); 5] {
     let record = Workspace::new(id, "Küche", effects.new_session_id(), effects.now()).with_provider("claude");
     let live = StoredWorkspace::live(record, Some("provider = \"gemini\"\n".to_owned()));
     let write = "0123456789abcdef0123456789abcdef";
-    let binding = |workspace| StoredBinding { device: Some("laptop \"2\"".parse().unwrap()), workspace };
+    let binding =
+        |workspace| StoredBinding { device: Some("laptop \"2\"".parse().unwrap()), workspace, session: None };
     let hash = "84a1";
     [
         (
