@@ -117,11 +117,16 @@ pub(crate) fn newer(path: &Path, format: i64) -> Error {
 
 /// Error for a log, or a file that is derived from one, that another version of this library wrote.
 pub(crate) fn other_format(path: &Path, format: i64) -> Error {
-    if format > FORMAT {
+    not_read(path, format, FORMAT)
+}
+
+/// Error for a file of another format than `reads`.
+pub(crate) fn not_read(path: &Path, format: i64, reads: i64) -> Error {
+    if format > reads {
         return newer(path, format);
     }
     Error::unsupported(format!(
-        "{} has format {format}, which was never released; this version reads format {FORMAT}: use the version that wrote it, or another folder",
+        "{} has format {format}, which was never released; this version reads format {reads}: use the version that wrote it, or another folder",
         path.display()
     ))
 }

@@ -14,7 +14,7 @@ impl FsStore {
     /// ```
     /// use agent_storage_fs::FsStore;
     ///
-    /// assert!(FsStore::FORMATS.contains(&("events.jsonl", 5)));
+    /// assert!(FsStore::FORMATS.contains(&("events.jsonl", 6)));
     /// ```
     pub const FORMATS: [(&'static str, u64); 6] = [
         ("events.jsonl", LINES as u64),

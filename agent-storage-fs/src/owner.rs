@@ -3,7 +3,7 @@
 use agent_core::{SessionId, TenantId};
 
 /// Format of lines, in a log and in the files that are derived from it.
-pub(crate) const FORMAT: i64 = 5;
+pub(crate) const FORMAT: i64 = 6;
 /// Newest format that is recognised in a line that this version cannot read.
 const NEWEST: i64 = 64;
 

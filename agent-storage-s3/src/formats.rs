@@ -12,7 +12,7 @@ impl S3Store {
     /// ```
     /// use agent_storage_s3::S3Store;
     ///
-    /// assert_eq!(S3Store::FORMATS, [("objects", 6)]);
+    /// assert_eq!(S3Store::FORMATS, [("objects", 7)]);
     /// ```
     pub const FORMATS: [(&'static str, u64); 1] = [("objects", FORMAT as u64)];
 }

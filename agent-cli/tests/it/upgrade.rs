@@ -53,7 +53,7 @@ fn upgrade_shows_the_present_numbers() {
 fn upgrade_refuses_other_schemas_by_number() {
     for (version, expected) in [
         (4, ["has schema 4, which was never released", "with the version that wrote it"]),
-        (7, ["has schema 7, this version knows 6", "use a newer chat"]),
+        (8, ["has schema 8, this version knows 7", "use a newer chat"]),
     ] {
         let site = Site::new("sqlite");
         site.send("hello");
@@ -94,9 +94,9 @@ fn upgrade_names_logs_of_other_formats() {
     for (format, expected) in [
         (
             4,
-            "has format 4, which was never released; this version reads format 5: use the version that wrote it",
+            "has format 4, which was never released; this version reads format 6: use the version that wrote it",
         ),
-        (6, "has format 6, which this version does not know; use a newer chat"),
+        (7, "has format 7, which this version does not know; use a newer chat"),
     ] {
         fs::write(&fork_log, &whole).unwrap();
         forge(&fork_log, &fork, format);

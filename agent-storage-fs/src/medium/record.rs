@@ -19,9 +19,9 @@ use crate::owner::Owner;
 
 /// Format of the record in `session.json`. Raised with every change to how events are folded, so that a snapshot of
 /// another version is not used if this version would fold the log differently.
-pub(crate) const SNAPSHOT_FORMAT: i64 = 5;
+pub(crate) const SNAPSHOT_FORMAT: i64 = 6;
 /// Format of the record in `tombstone.json`.
-pub(crate) const TOMBSTONE_FORMAT: i64 = 5;
+pub(crate) const TOMBSTONE_FORMAT: i64 = 6;
 
 /// Error text for a log that holds no commit of its session.
 const NO_COMMIT: &str = "holds no complete commit of its session, though a session has at least one: it is damaged, or is the log of another session";

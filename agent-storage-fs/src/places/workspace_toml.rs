@@ -7,12 +7,12 @@ use agent_core::model::{Actor, Workspace, WorkspaceStatus};
 use agent_core::{Error, Result, Revision, SessionId, TenantId, Timestamp, WorkspaceId};
 use toml_edit::{DocumentMut, Item, Value, value};
 
-use crate::error::{corrupt, newer};
+use crate::error::{corrupt, not_read};
 use crate::medium::toml;
 
-/// Newest format that this version reads, and the one that it writes. A file without a format number was written by
+/// Format that this version reads and writes; format 1 was never released. A file without a format number was written by
 /// the Aptove agent.
-pub(crate) const FORMAT: i64 = 1;
+pub(crate) const FORMAT: i64 = 2;
 /// Last line of a file that this crate wrote. If it is missing, the file was cut short.
 const LAST_LINE: &str = "# end of workspace";
 
@@ -130,11 +130,11 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn workspace(&self, id: WorkspaceId) -> Result<Workspace> {
         let format = self.integer("format")?.unwrap_or(FORMAT);
-        if format > FORMAT {
-            return Err(newer(self.path, format));
-        }
         if format < 1 {
             return Err(corrupt(self.path, &format!("has format {format}, which is none")));
+        }
+        if format != FORMAT {
+            return Err(not_read(self.path, format, FORMAT));
         }
         let uuid = self.need::<String>("uuid")?;
         let fits = uuid.parse::<WorkspaceId>().is_ok_and(|uuid| uuid == id);

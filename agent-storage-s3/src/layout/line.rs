@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-/// Format of objects that is written, and the only one that is read. Formats 1 to 5 were never released.
-pub(crate) const FORMAT: u32 = 6;
+/// Format of objects that is written, and the only one that is read. Formats 1 to 6 were never released.
+pub(crate) const FORMAT: u32 = 7;
 /// Number of bytes of a line before its JSON: eight hexadecimal digits, a space, the tag, a space.
 const FRAME: usize = 11;
 

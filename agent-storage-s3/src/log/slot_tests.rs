@@ -98,7 +98,7 @@ impl Log {
     }
 }
 
-/// Bytes of format 6. These files are never changed, because stored objects must stay readable.
+/// Bytes of format 7. These files are never changed, because stored objects must stay readable.
 #[test]
 fn golden_objects() {
     let mut log = Log::new(1);
@@ -131,7 +131,7 @@ fn golden_objects() {
 }
 
 fn golden(name: &str, bytes: &Bytes) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("6").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("7").join(name);
     if std::env::var_os("WRITE_GOLDEN").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, bytes).unwrap();
@@ -228,13 +228,13 @@ fn slots_list_the_newest_first() {
 /// An object of a newer format is refused with its format, regardless of the rest of its header.
 #[test]
 fn newer_formats_are_refused_by_name() {
-    is_refused(7, "update the library");
+    is_refused(8, "update the library");
 }
 
 /// An object of a format that was never released is refused with its format, and is not called damaged.
 #[test]
 fn older_formats_are_refused_by_name() {
-    for format in [0, 1, 2, 3, 4, 5] {
+    for format in [0, 1, 2, 3, 4, 5, 6] {
         is_refused(format, "never released");
     }
 }
@@ -255,15 +255,16 @@ fn is_refused(format: u32, expected: &str) {
     }
 }
 
-/// Objects as they were written in formats 1 to 5, with what was stored then.
+/// Objects as they were written in formats 1 to 6, with what was stored then.
 #[test]
 fn objects_of_old_formats_are_refused_by_name() {
-    let old: [(u32, &[u8]); 5] = [
+    let old: [(u32, &[u8]); 6] = [
         (1, include_bytes!("../../tests/golden/1/commit-2")),
         (2, include_bytes!("../../tests/golden/2/commit-2")),
         (3, include_bytes!("../../tests/golden/3/commit-2")),
         (4, include_bytes!("../../tests/golden/4/commit-2")),
         (5, include_bytes!("../../tests/golden/5/commit-2")),
+        (6, include_bytes!("../../tests/golden/6/commit-2")),
     ];
     let id = Log::new(1).id;
     for (format, old) in old {

@@ -39,19 +39,19 @@ async fn keys_of_other_programs_are_ignored_and_named() {
 
         // Every folder below that of the tenant.
         let mut folders: Vec<String> = Vec::new();
-        for key in simulator.keys().into_iter().filter(|key| key.starts_with("agents/v6/default/")) {
+        for key in simulator.keys().into_iter().filter(|key| key.starts_with("agents/v7/default/")) {
             for (at, _) in key.match_indices('/') {
                 folders.push(key[..=at].to_owned());
             }
         }
-        folders.retain(|folder| folder.starts_with("agents/v6/default/"));
+        folders.retain(|folder| folder.starts_with("agents/v7/default/"));
         folders.sort();
         folders.dedup();
         for folder in &folders {
             simulator.put_object(&format!("{folder}{name}"), Vec::new());
         }
         simulator.put_object("agents/generations/.DS_Store", Vec::new());
-        simulator.put_object("agents/work/v6/.DS_Store", Vec::new());
+        simulator.put_object("agents/work/v7/.DS_Store", Vec::new());
 
         for store in [store, config(&simulator, "b").open().await.unwrap()] {
             let loaded = SessionStore::load(&store, id).await.unwrap();
@@ -85,7 +85,7 @@ async fn keys_of_other_programs_are_ignored_and_named() {
                 // The client leaves out the slash at the end of a mark.
                 let object = format!("object {}", format!("{folder}{name}").trim_end_matches('/'));
                 // The mark of the folder that is listed is left out by the client.
-                let is_root = folder == "agents/v6/default/" && name.is_empty();
+                let is_root = folder == "agents/v7/default/" && name.is_empty();
                 assert!(is_root || damaged.iter().any(|it| it.object == object), "{object}: {damaged:?}");
             }
             let is_foreign = |it: &Damaged| it.is_foreign && it.object.starts_with("object ");

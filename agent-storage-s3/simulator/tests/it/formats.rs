@@ -79,7 +79,7 @@ async fn refusals(store: &S3Store, effects: &Effects, id: SessionId) -> Vec<Erro
     ]
 }
 
-/// A bucket of format 5, and one of a newer format: each call on it is refused with the number and what to do, lists say
+/// A bucket of format 6, and one of a newer format: each call on it is refused with the number and what to do, lists say
 /// the same, and nothing is written.
 #[tokio::test(start_paused = true)]
 async fn another_format_is_refused_by_name() {
@@ -87,7 +87,7 @@ async fn another_format_is_refused_by_name() {
     let effects = Effects::default();
     let id = make(&config(&simulator, "a").open().await.unwrap(), &effects).await;
     let written = objects(&simulator);
-    for (format, remedy) in [(5, "use the version that wrote it"), (7, "update the library")] {
+    for (format, remedy) in [(6, "use the version that wrote it"), (8, "update the library")] {
         let mut changed = 0;
         for (key, body) in written.iter().filter(|(_, body)| body.windows(4).any(|it| it == b" H {")) {
             changed += 1;

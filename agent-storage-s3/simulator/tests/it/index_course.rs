@@ -333,8 +333,8 @@ impl Scene {
             expected.extend(due.map(|due| (("work".to_owned(), record.id), due)));
         }
         for key in self.simulator.keys() {
-            let name = key.strip_prefix("agents/v6/default/idx/");
-            let found = match (name, key.strip_prefix("agents/work/v6/")) {
+            let name = key.strip_prefix("agents/v7/default/idx/");
+            let found = match (name, key.strip_prefix("agents/work/v7/")) {
                 (Some(name), _) => {
                     let parts: Vec<_> = name.rsplitn(3, '/').collect();
                     let [last, minute, list] = parts[..] else { return Err(format!("{key} is left")) };

@@ -17,5 +17,5 @@ pub(crate) fn flipped(object: &[u8], seq: Seq) -> Option<Vec<u8>> {
 /// Where a session's commits lie.
 pub(crate) fn slots(session: SessionId) -> String {
     let last = session.as_uuid().as_bytes()[15];
-    format!("agents/v6/default/s/{last:02x}/{session}/c/")
+    format!("agents/v7/default/s/{last:02x}/{session}/c/")
 }

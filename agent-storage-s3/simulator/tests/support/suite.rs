@@ -78,8 +78,8 @@ impl Factory for Simulated {
                 }
                 assert!(found > 0, "event {seq} is nowhere");
             }
-            Damage::Workspace(id) => cut(format!("agents/v6/default/workspaces/{id}")),
-            Damage::Bindings => keys.filter(below("agents/v6/default/bindings/".to_owned())).for_each(cut),
+            Damage::Workspace(id) => cut(format!("agents/v7/default/workspaces/{id}")),
+            Damage::Bindings => keys.filter(below("agents/v7/default/bindings/".to_owned())).for_each(cut),
             // A lost key is not noticed by itself: `check` names it, and `rebuild` puts it again.
             Damage::Derived => {
                 let is_derived = |key: &String| {

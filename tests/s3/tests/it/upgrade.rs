@@ -61,7 +61,7 @@ async fn with_sessions(server: &Server, prefix: &str) -> [SessionId; 2] {
 
 fn newest(prefix: &str, id: SessionId) -> String {
     let last = id.as_uuid().as_bytes()[15];
-    format!("{prefix}/v6/default/s/{last:02x}/{id}/c/99999999999999999999")
+    format!("{prefix}/v7/default/s/{last:02x}/{id}/c/99999999999999999999")
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn upgrade_of_a_bucket_names_objects_of_other_formats() {
     proxy.forget();
     let is_read = |request: &String| request.starts_with("GET ") || request.starts_with("LIST ");
     assert!(!requests.is_empty() && requests.iter().all(is_read), "it changes nothing: {requests:#?}");
-    for (format, expected) in [(5, "has format 5, which was never released"), (7, "use a newer chat")] {
+    for (format, expected) in [(6, "has format 6, which was never released"), (8, "use a newer chat")] {
         put(&server, &newest("one", forged), &header("commit", format));
         let (code, texts) = upgrade(proxy.endpoint(), "one");
         assert_eq!(code, 1, "{texts}");
@@ -95,7 +95,7 @@ async fn upgrade_of_a_bucket_names_objects_of_other_formats() {
         assert!(proxy.forget().iter().all(is_read), "it changes nothing");
     }
     with_sessions(&server, "two").await;
-    for (format, expected) in [(5, "has format 5, which was never released"), (7, "use a newer chat")] {
+    for (format, expected) in [(6, "has format 6, which was never released"), (8, "use a newer chat")] {
         put(&server, "two/settings", &header("settings", format));
         let (code, texts) = upgrade(proxy.endpoint(), "two");
         assert_eq!(code, 1, "{texts}");

@@ -49,7 +49,7 @@ async fn objects_are_written_as_declared() {
     for part in [
         "/settings",
         "generations/gone",
-        "work/v6/",
+        "work/v7/",
         "/c/",
         "/b/",
         "/workspaces/",
