@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::text::{check_text, quoted, words};
 use crate::base::{Error, RawFields, RawJson, Result, is_default, present};
 use crate::model::access::Access;
+use crate::model::age::check_label;
 use crate::model::mounts::{MountSet, Mounts, MountsPatch};
 use crate::setters;
 
@@ -376,6 +377,9 @@ impl Patch {
                     check_text(&format!("{noun} value"), value, 512)?;
                 }
             }
+        }
+        for (key, value) in &self.labels {
+            value.iter().try_for_each(|value| check_label(key, value))?;
         }
         for (name, value) in self.metadata.iter() {
             check_text("metadata name", name, 128)?;

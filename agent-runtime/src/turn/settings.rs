@@ -141,12 +141,17 @@ impl Settings {
         let documents = Documents::new(runtime.storage.sessions.clone(), session.id);
         let Some(kept) = documents.get(DOCUMENT).await? else { return Ok(None) };
         let text = Migrations::new().read(DOCUMENT, kept.format, &kept.text)?;
-        serde_json::from_str(&text).map(Some).map_err(|fault| {
+        let wrong = |what: String| {
+            let id = session.id;
             Error::corrupt(format!(
-                "the configuration that session {} keeps cannot be read: {fault}",
-                session.id
+                "the configuration that session {id} keeps cannot be used: {what}; call `use_host_config` on the session"
             ))
-        })
+        };
+        let kept: Self = serde_json::from_str(&text).map_err(|fault| wrong(fault.to_string()))?;
+        match kept.limits.faults().into_iter().next() {
+            Some(fault) => Err(wrong(fault)),
+            None => Ok(Some(kept)),
+        }
     }
 
     /// Returns the provider, which the host must have.
