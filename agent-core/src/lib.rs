@@ -93,5 +93,5 @@ pub use store::workspace::{WorkspaceStore, WorkspaceStoreExt};
 
 /// Checks on text from outside, and its quotation in errors.
 pub mod text {
-    pub use crate::base::text::{check_text, marked, marked_name, quoted, replace_half_pairs};
+    pub use crate::base::text::{check_text, marked, marked_name, quoted, with_whole_characters};
 }
