@@ -167,6 +167,7 @@ impl Driver {
             // Checked before tools run, because no model would receive their results.
             return Ok(Ending::of(String::new(), RunOutcome::Failed(self.failure(&error))));
         }
+        self.settings.limit_to_model(&runtime.shared);
         telemetry::record_model(&self.settings.provider, runtime.shared.model(&self.settings.provider));
         let mut context = self.context().await?;
         if !self.session.open_calls.is_empty() {

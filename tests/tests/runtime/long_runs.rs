@@ -16,7 +16,7 @@ use agent_core::store::ReadEvents;
 use agent_core::{Error, ErrorKind, MemoryStore, Result, Seq, Storage, WorkspaceId, async_trait};
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 use agent_runtime::{
-    AgentBuilder, Config, Conversation, LlmProvider, ModelCall, ModelEvent, ModelRequest,
+    AgentBuilder, Config, Conversation, LlmProvider, ModelCall, ModelCapabilities, ModelEvent, ModelRequest,
     ModelStream, Plugin, RunOutcome, ScriptedProvider, StopReason, Summarizer, SummaryRequest, ToolContext,
     ToolMode, ToolSpec, Turn, Update, Usage, WrittenSummary,
 };
@@ -383,6 +383,27 @@ impl Summarizer for Failing {
             Self::Panic => panic!("as told"),
             Self::Silence => std::future::pending().await,
         }
+    }
+}
+
+/// Of a model that is known to take few tokens, the history is shortened before it refuses a request; a host that knows better
+/// says so.
+#[tokio::test]
+async fn history_fits_the_tokens_of_its_model() {
+    for (tokens, most) in
+        [(Some(1_000), 3_000), (None, usize::MAX), (Some(0), usize::MAX), (Some(u32::MAX), usize::MAX)]
+    {
+        let model = ScriptedProvider::new((0..9).map(|_| Turn::new().text("yes")))
+            .with_capabilities(ModelCapabilities::new().with_context_tokens(tokens));
+        let agent = agent_with(&MemoryStore::new().into(), model.clone(), Config::default(), []);
+        let chat = agent.conversation("long").await.unwrap();
+        for _ in 0..9 {
+            read(chat.prompt("x".repeat(500)).await.unwrap()).await;
+        }
+        let bytes =
+            |request: &ModelRequest| request.messages.iter().map(ModelMessage::size_bytes).sum::<usize>();
+        let longest = model.requests().iter().map(bytes).max().unwrap();
+        assert!(longest <= most && (longest > 4_500 || most == 3_000), "{tokens:?}: {longest}");
     }
 }
 
