@@ -420,7 +420,7 @@ impl Summarizer for Priced {
         let mut count = self.summaries.lock().unwrap();
         *count += 1;
         // One that is not used is paid as well.
-        let text = if *count % 2 == 0 { "" } else { "They say yes." };
+        let text = if count.is_multiple_of(2) { "" } else { "They say yes." };
         let cost = Cost::new(format!("C{}", *count as usize % self.currencies), 7);
         Ok(WrittenSummary::new(text).with_usage(Usage::new(100, 10)).with_cost(Some(cost)))
     }
