@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agent_client_protocol::{Error, RawJsonRpcMessage, TransportFrame};
-use agent_core::text::replace_half_pairs;
+use agent_core::text::with_whole_characters;
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender};
 use serde_json::json;
@@ -104,7 +104,9 @@ pub(crate) async fn read_frames(
         let frame = match next_line(&mut reader, most).await? {
             Line::End => return Ok(()),
             Line::TooLong(bytes) => too_long(bytes, most),
-            Line::Text(line) => match readable(line) {
+            // A line that is refused as a whole would be answered without the id of its request, for which the client
+            // then waits.
+            Line::Text(line) => match with_whole_characters(line).0 {
                 line if line.len() > most => too_long(line.len() as u64, most),
                 line if line.trim().is_empty() => continue,
                 line => short(TransportFrame::parse_json(&line)),
@@ -152,13 +154,6 @@ pub(crate) async fn write_frames(
 fn too_long(bytes: u64, most: usize) -> TransportFrame {
     let text = format!("a message of {bytes} bytes is longer than {most}; send less in one message");
     TransportFrame::Malformed { raw: String::new(), error: Error::invalid_request().data(text) }
-}
-
-/// Returns a line with U+FFFD in place of bytes that are not UTF-8 and of escapes that are half of a surrogate pair. A
-/// line that is refused as a whole would be answered without the id of its request, for which the client then waits.
-fn readable(mut line: Vec<u8>) -> String {
-    replace_half_pairs(&mut line);
-    String::from_utf8(line).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 /// Cuts what an error repeats of a line that is not JSON.
@@ -221,21 +216,6 @@ mod tests {
         assert_eq!(lines(b"12345678\n\n1\n", 8).await, [text("12345678"), text(""), text("1")]);
         let read = lines(b"123456789\n12345678901234567890\n1", 8).await;
         assert_eq!(read, [Line::TooLong(9), Line::TooLong(20), text("1")]);
-    }
-
-    #[test]
-    fn what_is_no_text_is_read_with_replacements() {
-        for (line, read) in [
-            (&br#"{"a":"\ud83d"}"#[..], r#"{"a":"\ufffd"}"#),
-            (br#""\ude00\ud83d\ud83d\ude00 \ud83dx""#, r#""\ufffd\ufffd\ud83d\ude00 \ufffdx""#),
-            (br#""\\ud83d \\\ud83d \n\u00e9""#, r#""\\ud83d \\\ufffd \n\u00e9""#),
-            (br#""\uD83D\uDE00 \uDBFF""#, r#""\uD83D\uDE00 \ufffd""#),
-            (br#""\ud83"#, r#""\ud83"#),
-            (br#""\u+fff\"#, r#""\u+fff\"#),
-            (b"\"\xff \xf0\x9f\x98\"", "\"\u{fffd} \u{fffd}\""),
-        ] {
-            assert_eq!(readable(line.to_vec()), read);
-        }
     }
 
     #[tokio::test]

@@ -271,7 +271,7 @@ impl Chat {
                     if messages.iter().all(|message| matches!(message, ModelMessage::Summary(_))) {
                         return Err(Error::invalid("there are no messages to summarise"));
                     }
-                    summaries.write(None, &messages, SUMMARY_MAX_BYTES).await
+                    Ok(summaries.write(None, &messages, SUMMARY_MAX_BYTES).await?.text)
                 };
                 match self.unless_interrupted(work).await {
                     Some(summary) => summary?,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use agent_core::{Error, ErrorKind, Result, async_trait};
 use agent_runtime::context::{Messages, ModelMessage};
 use agent_runtime::{
-    LlmProvider, ModelEvent, ModelRequest, PartContent, PartKind, Summarizer, SummaryRequest,
+    LlmProvider, ModelEvent, ModelRequest, PartContent, PartKind, Summarizer, SummaryRequest, Usage,
+    WrittenSummary,
 };
 use futures::TryStreamExt;
 
@@ -34,7 +35,7 @@ impl ModelSummaries {
         previous: Option<&str>,
         messages: &Messages,
         max_bytes: usize,
-    ) -> Result<String> {
+    ) -> Result<WrittenSummary> {
         let mut text = String::new();
         if let Some(previous) = previous {
             text.push_str(&format!("Summary of what came before:\n{previous}\n\n"));
@@ -45,18 +46,18 @@ impl ModelSummaries {
         text.push_str(&format!("Summarise all of this in at most {words} words."));
         let mut request = ModelRequest::new([ModelMessage::user(text)]);
         request.system = Some(TASK.to_owned());
-        let summary = answer(&*self.0, request).await?;
+        let (summary, usage) = answer(&*self.0, request).await?;
         if summary.trim().is_empty() {
             let text = format!("{}: the model gave no summary; try again", self.0.name());
             return Err(Error::new(ErrorKind::Provider, text));
         }
-        Ok(summary)
+        Ok(WrittenSummary::new(summary).with_usage(usage).with_cost(self.0.cost(usage)))
     }
 }
 
 #[async_trait]
 impl Summarizer for ModelSummaries {
-    async fn summarize(&self, request: SummaryRequest) -> Result<String> {
+    async fn summarize(&self, request: SummaryRequest) -> Result<WrittenSummary> {
         self.write(request.previous.as_deref(), &request.messages, request.max_bytes).await
     }
 }
@@ -94,9 +95,10 @@ fn shortened(text: &str) -> String {
     format!("{} […] {}", &text[..head], &text[tail..])
 }
 
-/// Returns the text of a model's answer, without its reasoning.
-async fn answer(model: &dyn LlmProvider, request: ModelRequest) -> Result<String> {
+/// Returns the text of a model's answer, without its reasoning, and its usage.
+async fn answer(model: &dyn LlmProvider, request: ModelRequest) -> Result<(String, Usage)> {
     let mut stream = model.generate(request).await?;
+    let mut used = Usage::default();
     let (mut text, mut parts) = (String::new(), BTreeMap::<u32, String>::new());
     while let Some(event) = stream.try_next().await? {
         match event {
@@ -114,9 +116,10 @@ async fn answer(model: &dyn LlmProvider, request: ModelRequest) -> Result<String
                     parts.insert(index, whole);
                 }
             }
+            ModelEvent::Usage(usage) | ModelEvent::Done { usage, .. } => used = usage,
             _ => {}
         }
     }
     parts.into_values().for_each(|part| text.push_str(&part));
-    Ok(text)
+    Ok((text, used))
 }

@@ -96,5 +96,5 @@ pub use store::workspace::{WorkspaceStore, WorkspaceStoreExt};
 pub mod text {
     #[doc(hidden)]
     pub use crate::base::text::Text;
-    pub use crate::base::text::{check_text, marked, marked_name, quoted, replace_half_pairs};
+    pub use crate::base::text::{check_text, marked, marked_name, quoted, with_whole_characters};
 }

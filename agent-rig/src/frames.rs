@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use agent_core::json::RawJson;
-use agent_core::text::replace_half_pairs;
+use agent_core::text::with_whole_characters;
 
 use crate::strict::{fault_of, hides_json};
 
@@ -141,12 +141,8 @@ impl Frames {
     }
 
     /// Returns an event as it is for rig.
-    fn checked(&mut self, mut frame: Vec<u8>) -> Result<Bytes, String> {
-        let has_halves = replace_half_pairs(&mut frame);
-        let (frame, is_text) = match String::from_utf8(frame) {
-            Ok(frame) => (frame, true),
-            Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), false),
-        };
+    fn checked(&mut self, frame: Vec<u8>) -> Result<Bytes, String> {
+        let (frame, is_changed) = with_whole_characters(frame);
         // A mark of the byte order is no part of the first line.
         let frame = frame.strip_prefix('\u{feff}').unwrap_or(&frame);
         let (head, data) = match self.has_events {
@@ -160,7 +156,7 @@ impl Frames {
         // What is no object is rig's to report.
         let Some(event) = Event::read(&data) else { return Ok(self.frame(&head, &data)) };
         let holds_call = event.holds_call();
-        if holds_call && (!is_text || has_halves) {
+        if holds_call && is_changed {
             return Err("a call has a part of a character; it is not what the model said".to_owned());
         }
         event.check_indexes()?;

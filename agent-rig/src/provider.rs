@@ -36,8 +36,8 @@ const TOKEN_BYTES: usize = 4;
 /// Completion model of rig as a provider of runs.
 ///
 /// The [name](LlmProvider::name) is rig's name of the provider, like `anthropic`, and the [model](LlmProvider::model) the
-/// one that the requests name. What the model takes and what it costs is read from rig's catalog; a model that is not in
-/// it is said to take text, images and tools.
+/// one that the requests name. What the model takes, how much of it, and what it costs is read from rig's catalog; a model
+/// that is not in it is said to take text, images and tools.
 ///
 /// ```
 /// use agent_rig::RigProvider;
@@ -198,9 +198,9 @@ impl RigProvider {
         pub fn with_capabilities(capabilities: ModelCapabilities) => capabilities = capabilities;
     }
 
-    /// Returns whether the text of a request has more tokens than rig's catalog gives the model.
+    /// Returns whether the text of a request has more tokens than the model takes, as far as that is known.
     fn is_too_long(&self, request: &ModelRequest) -> bool {
-        let Some(window) = self.spec.and_then(|spec| spec.context_window) else { return false };
+        let Some(window) = self.capabilities.context_tokens else { return false };
         let bytes: usize = request.messages.iter().map(ModelMessage::size_bytes).sum();
         bytes / TOKEN_BYTES > window as usize
     }
@@ -229,6 +229,7 @@ fn capabilities(spec: Option<&ModelSpec>) -> ModelCapabilities {
         .with_tools(spec.tools)
         .with_parallel_calls(spec.tools)
         .with_structured_output(spec.structured_output)
+        .with_context_tokens(spec.context_window)
         .with_media(takes.into_iter().filter(|(takes, _)| *takes).map(|(_, kind)| kind))
 }
 

@@ -202,6 +202,46 @@ impl Limits {
     pub const ANSWER_MAX_BYTES: usize = 32 << 20;
     /// Maximum of each duration of a run and of a [`Retry`]: 3,650 days.
     pub const TIME_MAX: Duration = Duration::from_secs(3650 * 24 * 3600);
+
+    /// Returns everything that is wrong with the limits.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (noun, nothing) in [
+            ("model calls in a run", self.turns == 0),
+            ("time for a tool call", self.tool_timeout.is_zero()),
+            ("time for the model", self.model_silence.is_zero()),
+            ("messages for the model", self.context.messages == 0),
+            ("bytes for the model", self.context.bytes == 0),
+        ] {
+            if nothing {
+                faults.push(format!("the limit allows no {noun}; give more than zero"));
+            }
+        }
+        faults.extend(too_long([
+            ("time for a tool call", self.tool_timeout),
+            ("time for the model", self.model_silence),
+            ("time for an answer", self.answer_timeout.unwrap_or_default()),
+        ]));
+        for (noun, bytes, most) in [
+            ("text in an answer", self.text_bytes, Self::TEXT_MAX_BYTES),
+            ("reasoning in an answer", self.thinking_bytes, Self::TEXT_MAX_BYTES),
+            ("input of a tool call", self.call_bytes, Self::CALL_MAX_BYTES),
+            ("an answer", self.answer_bytes, Self::ANSWER_MAX_BYTES),
+        ] {
+            if bytes == 0 || bytes > most {
+                faults.push(format!("a limit of {bytes} bytes of {noun} is out of range; give 1 to {most}"));
+            }
+        }
+        faults
+    }
+}
+
+/// Returns what is wrong with durations, each with its noun.
+fn too_long<const N: usize>(times: [(&str, Duration); N]) -> impl Iterator<Item = String> {
+    let days = Limits::TIME_MAX.as_secs() / (24 * 3600);
+    times.into_iter().filter(|(_, time)| *time > Limits::TIME_MAX).map(move |(noun, time)| {
+        format!("a {noun} of {} seconds is out of range; give at most {days} days", time.as_secs())
+    })
 }
 
 /// Behavior if a turn cannot be stored.
@@ -432,45 +472,11 @@ impl Config {
                 self.lease_ttl
             ))));
         }
-        for (noun, nothing) in [
-            ("model calls in a run", self.limits.turns == 0),
-            ("time for a tool call", self.limits.tool_timeout.is_zero()),
-            ("time for the model", self.limits.model_silence.is_zero()),
-            ("messages for the model", self.limits.context.messages == 0),
-            ("bytes for the model", self.limits.context.bytes == 0),
-        ] {
-            if nothing {
-                check(Err(Error::invalid(format!("the limit allows no {noun}; give more than zero"))));
-            }
-        }
-        let answer = self.limits.answer_timeout.unwrap_or_default();
-        for (noun, time) in [
-            ("time for a tool call", self.limits.tool_timeout),
-            ("time for the model", self.limits.model_silence),
-            ("time for an answer", answer),
+        faults.extend(self.limits.faults());
+        faults.extend(too_long([
             ("first pause of a retry", self.retry.first),
             ("longest pause of a retry", self.retry.longest),
-        ] {
-            if time > Limits::TIME_MAX {
-                let days = Limits::TIME_MAX.as_secs() / (24 * 3600);
-                check(Err(Error::invalid(format!(
-                    "a {noun} of {} seconds is out of range; give at most {days} days",
-                    time.as_secs()
-                ))));
-            }
-        }
-        for (noun, bytes, most) in [
-            ("text in an answer", self.limits.text_bytes, Limits::TEXT_MAX_BYTES),
-            ("reasoning in an answer", self.limits.thinking_bytes, Limits::TEXT_MAX_BYTES),
-            ("input of a tool call", self.limits.call_bytes, Limits::CALL_MAX_BYTES),
-            ("an answer", self.limits.answer_bytes, Limits::ANSWER_MAX_BYTES),
-        ] {
-            if bytes == 0 || bytes > most {
-                check(Err(Error::invalid(format!(
-                    "a limit of {bytes} bytes of {noun} is out of range; give 1 to {most}"
-                ))));
-            }
-        }
+        ]));
         faults
     }
 }

@@ -80,7 +80,7 @@ pub use model::offline::{EchoProvider, Gate, ScriptedProvider, Turn};
 pub use model::options::{Effort, MediaKind, ModelCapabilities, ToolChoice};
 pub use model::provider::{LlmProvider, ModelRequest, ModelStream, ToolMode, ToolSpec};
 pub use model::replay::ModelTarget;
-pub use model::summarizer::{Summarizer, SummaryRequest};
+pub use model::summarizer::{Summarizer, SummaryRequest, WrittenSummary};
 pub use run::error::RunError;
 pub use run::handle::{Canceller, Input, Run};
 pub use run::report::{Queued, RunOutcome, RunReport, Update};

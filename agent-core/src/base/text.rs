@@ -97,20 +97,29 @@ pub fn quoted(text: &str) -> String {
     format!("{short:?}")
 }
 
-/// Replaces each escape in a JSON text that is half of a surrogate pair, like `\ud83d` before anything but its other half, by
-/// `\ufffd`. Returns whether there was one.
+/// Returns a JSON text with whole characters, and whether it had others: U+FFFD stands for each byte that is not UTF-8, and
+/// `\ufffd` for each escape that is half of a surrogate pair, like `\ud83d` before anything but its other half.
 ///
-/// Readers of JSON refuse the whole text for such an escape. It may be of any bytes, also no UTF-8; its length stays.
+/// Readers of JSON refuse a whole text for one such character. A text that is no JSON is returned likewise.
 ///
 /// ```
-/// use agent_core::text::replace_half_pairs;
+/// use agent_core::text::with_whole_characters;
 ///
-/// let mut line = br#"{"cut":"\ud83d","whole":"\ud83d\ude00"}"#.to_vec();
-/// assert!(replace_half_pairs(&mut line));
-/// assert_eq!(line, br#"{"cut":"\ufffd","whole":"\ud83d\ude00"}"#);
-/// assert!(!replace_half_pairs(&mut line));
+/// let (line, is_changed) = with_whole_characters(br#"{"cut":"\ud83d","whole":"\ud83d\ude00"}"#.to_vec());
+/// assert_eq!((&*line, is_changed), (r#"{"cut":"\ufffd","whole":"\ud83d\ude00"}"#, true));
+/// assert_eq!(with_whole_characters(line.clone()), (line, false));
 /// ```
-pub fn replace_half_pairs(json: &mut [u8]) -> bool {
+pub fn with_whole_characters(json: impl Into<Vec<u8>>) -> (String, bool) {
+    let mut json = json.into();
+    let has_halves = replace_half_pairs(&mut json);
+    match String::from_utf8(json) {
+        Ok(text) => (text, has_halves),
+        Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), true),
+    }
+}
+
+/// Replaces each escape that is half of a surrogate pair. Returns whether there was one.
+fn replace_half_pairs(json: &mut [u8]) -> bool {
     /// Number of bytes of an escape like `\u00e9`.
     const ESCAPE: usize = 6;
     let unit = |json: &[u8], at: usize| {
@@ -261,3 +270,27 @@ macro_rules! words {
     };
 }
 pub(crate) use words;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_text_is_read_with_replacements() {
+        for (json, read) in [
+            (&br#"{"a":"\ud83d"}"#[..], r#"{"a":"\ufffd"}"#),
+            (br#""\ude00\ud83d\ud83d\ude00 \ud83dx""#, r#""\ufffd\ufffd\ud83d\ude00 \ufffdx""#),
+            (br#""\\ud83d \\\ud83d \n\u00e9""#, r#""\\ud83d \\\ufffd \n\u00e9""#),
+            (br#""\uD83D\uDE00 \uDBFF""#, r#""\uD83D\uDE00 \ufffd""#),
+            (br#"{"a":"\ud83dA\\ud83d"}"#, r#"{"a":"\ufffdA\\ud83d"}"#),
+            (br#"{"a":"\u0041\n\\"}"#, r#"{"a":"\u0041\n\\"}"#),
+            (br#""\ud83"#, r#""\ud83"#),
+            (br#""\u+fff\"#, r#""\u+fff\"#),
+            (br"\u", r"\u"),
+            (b"\"\xff \xf0\x9f\x98\"", "\"\u{fffd} \u{fffd}\""),
+            (b"{\"a\":\"\xff\xc3\"}", "{\"a\":\"\u{fffd}\u{fffd}\"}"),
+        ] {
+            assert_eq!(with_whole_characters(json), (read.to_owned(), json != read.as_bytes()));
+        }
+    }
+}

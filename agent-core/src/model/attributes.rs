@@ -8,6 +8,7 @@ use crate::base::sealed::check_word;
 use crate::base::text::{check_text, quoted, words};
 use crate::base::{Error, RawFields, RawJson, Result, is_default, present};
 use crate::model::access::Access;
+use crate::model::age::check_label;
 use crate::model::mounts::{MountSet, Mounts, MountsPatch};
 use crate::setters;
 
@@ -377,6 +378,9 @@ impl Patch {
                     check_word(&format!("{noun} value"), value, 512)?;
                 }
             }
+        }
+        for (key, value) in &self.labels {
+            value.iter().try_for_each(|value| check_label(key, value))?;
         }
         for (name, value) in self.metadata.iter() {
             check_text("metadata name", name, 128)?;

@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod actor;
+pub(crate) mod age;
 pub(crate) mod attributes;
 pub(crate) mod blob;
 pub(crate) mod document;
@@ -17,6 +18,7 @@ pub(crate) mod workspace;
 
 pub use access::Access;
 pub use actor::{Actor, Role};
+pub use age::{AGE_MAX, INACTIVE_AFTER_LABEL};
 pub use attributes::{
     Attributes, ExternalHandle, HANDLES_MAX, LABELS_MAX, Labels, Liveness, Patch, REFERENCES_MAX,
     RESOURCES_MAX, References, Resource, TITLE_MAX_BYTES, Title, ToolPayloads,
@@ -30,7 +32,7 @@ pub use parts::{
     ActionId, ActionKind, CallId, ContentBytes, Counts, Failure, Lease, OpenCall, OpenSpan, Origin,
     PendingAction, RecentCommit, Reported, Request, SpanId, Status,
 };
-pub use pin::{INACTIVE_AFTER_LABEL, PIN_LABEL};
+pub use pin::PIN_LABEL;
 pub use timer::{Timer, TimerCancelled};
 pub use transition::Transition;
 pub use workspace::{Workspace, WorkspaceStatus};

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use crate::model::age::{INACTIVE_AFTER_LABEL, age};
 use crate::model::attributes::{Attributes, Patch};
 
 /// Label of a pinned session; its value is the reason.
 pub const PIN_LABEL: &str = "retention.pin";
-/// Label of a session's own limit of inactivity, in whole seconds.
-pub const INACTIVE_AFTER_LABEL: &str = "retention.inactive_after_s";
 
 impl Patch {
     /// Pins the session: no sweep changes it, and no garbage collection removes its workspace.
@@ -43,7 +42,7 @@ impl Patch {
     }
 
     /// Sets the time without activity after which a sweep suspends or ends the session, independent of the sweep's
-    /// policy for others. Fractions of a second are dropped.
+    /// policy for others. At most [`AGE_MAX`](crate::model::AGE_MAX); fractions of a second are dropped.
     pub fn with_inactive_after(self, after: Duration) -> Self {
         self.with_label(INACTIVE_AFTER_LABEL, after.as_secs().to_string())
     }
@@ -57,6 +56,6 @@ impl Attributes {
 
     /// Returns the session's own limit of inactivity, if it has a valid one.
     pub fn inactive_after(&self) -> Option<Duration> {
-        self.labels.get(INACTIVE_AFTER_LABEL)?.parse().ok().map(Duration::from_secs)
+        age(self.labels.get(INACTIVE_AFTER_LABEL)?)
     }
 }

@@ -88,6 +88,7 @@ async fn cost_and_capabilities_come_from_the_catalog() {
     let model = model(&server, "claude-opus-5-5");
     let capabilities = model.capabilities();
     assert!(capabilities.tools && capabilities.structured_output && capabilities.media.len() >= 2);
+    assert_eq!(capabilities.context_tokens, Some(1_000_000));
     let Some(Cost { currency, micros, .. }) = model.cost(Usage::new(1_000_000, 0)) else {
         panic!("it has a price")
     };

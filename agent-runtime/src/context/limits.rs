@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 pub struct ContextLimits {
     /// Maximum number of messages; default 1,000. The last exchange is always included, also if it has more.
     pub messages: usize,
-    /// Maximum bytes of text; default 512 KiB. The last exchange is always included, also if it has more.
+    /// Maximum bytes of text; default 512 KiB, and less for a model that is
+    /// [known](field@crate::ModelCapabilities::context_tokens) to take less. The last exchange is always included, also if it
+    /// has more.
     pub bytes: usize,
     /// Maximum bytes of one tool's output; default 32 KiB. Of a longer output, a model is given the beginning and the end
     /// ([`ToolResult::output`](agent_core::event::ToolResult)), and the log has the whole beside them

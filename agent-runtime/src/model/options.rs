@@ -27,6 +27,8 @@ pub struct ModelCapabilities {
     pub structured_output: bool,
     /// Media that the model takes as input, besides text; default none.
     pub media: BTreeSet<MediaKind>,
+    /// Maximum number of tokens that the model reads and writes in one request; default `None` if it is not known.
+    pub context_tokens: Option<u32>,
 }
 
 /// Kind of media in a message.
@@ -56,7 +58,13 @@ impl Default for ModelCapabilities {
 impl ModelCapabilities {
     /// Creates the capabilities of a model of text and tools.
     pub const fn new() -> Self {
-        Self { tools: true, parallel_calls: false, structured_output: false, media: BTreeSet::new() }
+        Self {
+            tools: true,
+            parallel_calls: false,
+            structured_output: false,
+            media: BTreeSet::new(),
+            context_tokens: None,
+        }
     }
 
     /// Creates the capabilities of a model that takes everything.
@@ -76,6 +84,11 @@ impl ModelCapabilities {
 
         /// Sets the media that the model takes as input; the default is none.
         pub fn with_media(media: impl IntoIterator<Item = MediaKind>) => media = media.into_iter().collect();
+
+        /// Sets the maximum number of tokens of a request and its answer; the default is `None`. A run gives the model at
+        /// most three bytes of history for each, also if its [limits](crate::context::ContextLimits::bytes) allow more: a
+        /// token is about four bytes of English, and the rest is for the system prompt, the tools and the answer.
+        pub fn with_context_tokens(tokens: Option<u32>) => context_tokens = tokens;
     }
 
     /// Returns whether the model takes this kind of media as input.

@@ -7,6 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::context::{ContextLimits, Messages, shortened};
+use agent_core::model::{Cost, Usage};
+use agent_core::setters;
 use agent_core::{Result, SessionId, WorkspaceId};
 
 /// Maximum duration of a summary.
@@ -34,6 +36,46 @@ pub struct SummaryRequest {
     pub max_bytes: usize,
 }
 
+/// Summary that a [`Summarizer`] wrote, and what its model took for it.
+///
+/// ```
+/// use agent_runtime::{Usage, WrittenSummary};
+///
+/// let summary = WrittenSummary::new("They said hello.").with_usage(Usage::new(900, 8));
+/// assert_eq!((summary.text.as_str(), summary.cost), ("They said hello.", None));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WrittenSummary {
+    /// Text of the summary.
+    pub text: String,
+    /// Usage of the model that wrote it; default none.
+    pub usage: Usage,
+    /// Cost of that usage, if it is known; default `None`.
+    pub cost: Option<Cost>,
+}
+
+impl WrittenSummary {
+    /// Creates a summary that no model wrote.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), usage: Usage::default(), cost: None }
+    }
+
+    setters! {
+        /// Sets the usage of the model that wrote the summary; the default is none. It counts as usage of the run.
+        pub const fn with_usage(usage: Usage) => usage = usage;
+
+        /// Sets the cost of that usage; the default is `None`.
+        pub fn with_cost(cost: Option<Cost>) => cost = cost;
+    }
+}
+
+impl From<String> for WrittenSummary {
+    fn from(text: String) -> Self {
+        Self::new(text)
+    }
+}
+
 /// Summarizer of the older part of a conversation, if the history exceeds the [limits](ContextLimits).
 ///
 /// A run calls it before it calls the model, and commits the summary as `session.compacted`. If the model has refused a
@@ -45,7 +87,7 @@ pub struct SummaryRequest {
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// use agent_core::{MemoryStore, Result, async_trait};
 /// use agent_runtime::context::{ContextLimits, ModelContext};
-/// use agent_runtime::{AgentBuilder, Config, EchoProvider, Summarizer, SummaryRequest};
+/// use agent_runtime::{AgentBuilder, Config, EchoProvider, Summarizer, SummaryRequest, WrittenSummary};
 ///
 /// /// Summarizer that counts; a real one asks a model.
 /// #[derive(Debug)]
@@ -53,8 +95,8 @@ pub struct SummaryRequest {
 ///
 /// #[async_trait]
 /// impl Summarizer for Counting {
-///     async fn summarize(&self, request: SummaryRequest) -> Result<String> {
-///         Ok(format!("They exchanged {} messages.", request.messages.len()))
+///     async fn summarize(&self, request: SummaryRequest) -> Result<WrittenSummary> {
+///         Ok(format!("They exchanged {} messages.", request.messages.len()).into())
 ///     }
 /// }
 ///
@@ -77,7 +119,8 @@ pub struct SummaryRequest {
 /// ```
 #[async_trait]
 pub trait Summarizer: Debug + Send + Sync + 'static {
-    /// Returns the summary of the previous one and the messages.
+    /// Returns the summary of the previous one and the messages. Its usage is a part of the run's, and
+    /// [stored](crate::Config::with_record_usage) with it, also if the summary has no text or is not needed in the end.
     ///
     /// # Errors
     ///
@@ -86,12 +129,12 @@ pub trait Summarizer: Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// A run that is cancelled drops the future.
-    async fn summarize(&self, request: SummaryRequest) -> Result<String>;
+    async fn summarize(&self, request: SummaryRequest) -> Result<WrittenSummary>;
 }
 
 #[async_trait]
 impl<S: Summarizer + ?Sized> Summarizer for Arc<S> {
-    async fn summarize(&self, request: SummaryRequest) -> Result<String> {
+    async fn summarize(&self, request: SummaryRequest) -> Result<WrittenSummary> {
         (**self).summarize(request).await
     }
 }

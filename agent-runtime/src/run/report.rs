@@ -209,7 +209,7 @@ pub struct RunReport {
     pub text: String,
     /// Outcome of the run.
     pub outcome: RunOutcome,
-    /// Usage of the model over all calls of the run.
+    /// Usage of the model over all calls of the run, and of the model that wrote its [summaries](crate::WrittenSummary).
     pub usage: Usage,
     /// Status of the session after the run, as last seen; `Queued` if more inputs wait.
     pub status: Status,

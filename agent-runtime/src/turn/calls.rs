@@ -180,9 +180,8 @@ impl Driver {
         let input = self.handle.runtime().redact_json(call.input.clone());
         let native = call.native.clone().filter(|_| input == call.input);
         let mut shown = ToolUse::new(call.call.clone(), call.name.clone(), input);
-        let secrets = self.handle.runtime().secrets.as_ref();
-        let open = |text: &String| secrets.map_or_else(|| text.clone(), |known| known.redact_malformed(text));
-        shown.malformed = call.malformed.as_ref().map(open);
+        let redact = |text: &String| self.handle.runtime().redact(text).into_owned();
+        shown.malformed = call.malformed.as_ref().map(redact);
         (shown.native, shown.part) = (native, call.part);
         shown
     }

@@ -7,14 +7,14 @@ use tracing::warn;
 
 use crate::context::{ContextLimits, ModelContext, Point, shortened};
 use crate::model::fault::FaultKind;
-use crate::model::summarizer::{SUMMARY_TIMEOUT, SummaryRequest, mechanical, told};
+use crate::model::summarizer::{SUMMARY_TIMEOUT, SummaryRequest, WrittenSummary, mechanical, told};
 use crate::run::report::Update;
 use crate::run::stop::Stopped;
 use crate::turn::ask::{Answer, AnswerEnd, ask};
 use crate::turn::state::Driver;
 use agent_core::event::{Compaction, Event, EventPayload, EventType, NewEvent};
 use agent_core::isolated::isolated;
-use agent_core::model::{Actor, ToolPayloads};
+use agent_core::model::{Actor, Cost, RunUsage, ToolPayloads, Usage};
 use agent_core::store::ReadEvents;
 use agent_core::{ErrorKind, Result, Seq, SessionStoreExt};
 
@@ -172,13 +172,14 @@ impl Driver {
         };
         let session = self.session.id;
         match written {
-            Ok(Some(Ok(text))) if !text.trim().is_empty() => {
-                // Redacted before it is cut, because a part of a value is not recognized.
-                let text = runtime.redact(&text).into_owned();
-                let text = shortened(text, limits.bytes / 4);
-                return Ok(Some(Summary { text, is_written: true }));
-            }
-            Ok(Some(Ok(_))) => {
+            Ok(Some(Ok(WrittenSummary { text, usage, cost }))) => {
+                self.count_summary(usage, cost);
+                if !text.trim().is_empty() {
+                    // Redacted before it is cut, because a part of a value is not recognized.
+                    let text = runtime.redact(&text).into_owned();
+                    let text = shortened(text, limits.bytes / 4);
+                    return Ok(Some(Summary { text, is_written: true }));
+                }
                 warn!(%session, "the summarizer gave no text; the events are counted instead");
             }
             Ok(Some(Err(error))) => {
@@ -189,6 +190,21 @@ impl Driver {
             Err(_) => warn!(%session, "the summarizer took too long; the events are counted instead"),
         }
         self.mechanical(context, point, limits).await.map(Some)
+    }
+
+    /// Counts what a model took for a summary. It may be another model than that of the run, with other prices.
+    fn count_summary(&mut self, usage: Usage, cost: Option<Cost>) {
+        let currency = |cost: &Option<Cost>| cost.as_ref().map(|cost| cost.currency.clone());
+        match self.summaries.iter_mut().find(|used| currency(&used.cost) == currency(&cost)) {
+            Some(used) => {
+                used.usage = used.usage.plus(usage);
+                if let (Some(sum), Some(cost)) = (&mut used.cost, cost) {
+                    sum.micros = sum.micros.saturating_add(cost.micros);
+                }
+            }
+            None if usage == Usage::default() && cost.is_none() => {}
+            None => self.summaries.push(RunUsage::new(self.run, usage).with_cost(cost)),
+        }
     }
 
     /// Returns the summary up to a position that nobody wrote.

@@ -28,6 +28,7 @@ use agent_core::commit::{RunEnd, Trigger};
 use agent_core::event::{EventPayload, NewEvent, SystemMessage, ToolOutcome};
 use agent_core::isolated::{called, isolated};
 use agent_core::model::{Actor, Cost, Failure, RunUsage};
+use agent_core::session::SessionRecord;
 use agent_core::state::Reason;
 use agent_core::{Error, ErrorKind, Result, SessionStoreExt};
 use agent_workspace::mounts::effective_mounts;
@@ -166,6 +167,7 @@ impl Driver {
             // Checked before tools run, because no model would receive their results.
             return Ok(Ending::of(String::new(), RunOutcome::Failed(self.failure(&error))));
         }
+        self.settings.limit_to_model(&runtime.shared);
         telemetry::record_model(&self.settings.provider, runtime.shared.model(&self.settings.provider));
         let mut context = self.context().await?;
         if !self.session.open_calls.is_empty() {
@@ -352,7 +354,8 @@ impl Driver {
             self.send(update);
         }
         let (session, status) = (self.session.id, self.session.status);
-        Ok(RunReport { session, run: Some(self.run), text, outcome, usage: self.usage, status, stored })
+        let usage = self.summaries.iter().fold(self.usage, |sum, summary| sum.plus(summary.usage));
+        Ok(RunReport { session, run: Some(self.run), text, outcome, usage, status, stored })
     }
 
     /// Returns the end of a run that failed.
@@ -379,26 +382,27 @@ impl Driver {
         let Some(provider) = runtime.shared.named(&self.settings.provider) else { return Ok(None) };
         let cost = called(|| provider.cost(self.usage))
             .ok_or_else(|| self.failed_provider("panicked when it was asked for the cost"))?;
-        // A cost that cannot be stored must not prevent the answer from being stored.
-        let used = RunUsage::new(self.run, self.usage).with_cost(cost);
-        match used.check().and_then(|()| self.session.check_usage(&used)) {
-            Ok(()) => Ok(used.cost),
-            Err(error) => {
-                warn!(session = %self.session.id, %error, "the cost of a run is not stored");
-                Ok(None)
-            }
-        }
+        Ok(cost)
     }
 
-    /// Returns the usage event of the run, if usage is recorded.
-    fn used(&self, cost: Option<Cost>) -> Option<NewEvent> {
-        let runtime = self.handle.runtime();
-        if !runtime.config().record_usage {
-            return None;
+    /// Returns the usage events of the run, if usage is recorded: of its answers with this cost, and of its summaries.
+    fn used(&self, cost: Option<Cost>) -> Vec<NewEvent> {
+        if !self.handle.runtime().config().record_usage {
+            return Vec::new();
         }
         let degraded = self.lost || !self.backlog.is_empty();
-        let used = RunUsage::new(self.run, self.usage).with_cost(cost).with_degraded(degraded);
-        Some(NewEvent::run_usage(used).with_actor(Actor::SYSTEM))
+        let own = RunUsage::new(self.run, self.usage).with_cost(cost).with_degraded(degraded);
+        let mut session = SessionRecord::clone(&self.session);
+        let mut event = |mut used: RunUsage| {
+            // A cost that cannot be stored must not prevent the answer from being stored.
+            if let Err(error) = used.check().and_then(|()| session.check_usage(&used)) {
+                warn!(session = %session.id, %error, "the cost of a run is not stored");
+                used.cost = None;
+            }
+            session.usage.add(&used);
+            NewEvent::run_usage(used).with_actor(Actor::SYSTEM)
+        };
+        [own].into_iter().chain(self.summaries.iter().cloned()).map(&mut event).collect()
     }
 
     async fn before_run(&mut self) {

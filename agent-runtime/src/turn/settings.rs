@@ -11,6 +11,7 @@ use crate::model::options::{Effort, ToolChoice};
 use crate::model::provider::LlmProvider;
 use crate::turn::session_ref::SessionRef;
 use agent_core::event::{DocumentWritten, NewEvent};
+use agent_core::isolated::called;
 use agent_core::json::RawJson;
 use agent_core::model::{Actor, Attributes, Patch};
 use agent_core::session::SessionRecord;
@@ -19,6 +20,9 @@ use agent_workspace::documents::{Documents, Migrations};
 
 /// Name of the document in which a session keeps the configuration with which it was created.
 pub(crate) const DOCUMENT: &str = "session.config";
+
+/// Bytes of history for each token that a model takes.
+const TOKEN_BYTES: usize = 3;
 
 /// Part of a configuration that decides how a session behaves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,12 +145,29 @@ impl Settings {
         let documents = Documents::new(runtime.storage.sessions.clone(), session.id);
         let Some(kept) = documents.get(DOCUMENT).await? else { return Ok(None) };
         let text = Migrations::new().read(DOCUMENT, kept.format, &kept.text)?;
-        serde_json::from_str(&text).map(Some).map_err(|fault| {
+        let wrong = |what: String| {
+            let id = session.id;
             Error::corrupt(format!(
-                "the configuration that session {} keeps cannot be read: {fault}",
-                session.id
+                "the configuration that session {id} keeps cannot be used: {what}; call `use_host_config` on the session"
             ))
-        })
+        };
+        let kept: Self = serde_json::from_str(&text).map_err(|fault| wrong(fault.to_string()))?;
+        match kept.limits.faults().into_iter().next() {
+            Some(fault) => Err(wrong(fault)),
+            None => Ok(Some(kept)),
+        }
+    }
+
+    /// Limits the history to what the provider's model takes, if that is known.
+    pub(super) fn limit_to_model(&mut self, shared: &Shared) {
+        // A provider that panics here does so when it is called, too, and fails the run.
+        let capabilities =
+            shared.named(&self.provider).and_then(|provider| called(|| provider.capabilities()));
+        let tokens = capabilities.and_then(|capabilities| capabilities.context_tokens);
+        if let Some(tokens) = tokens.filter(|tokens| *tokens > 0) {
+            let bytes = &mut self.limits.context.bytes;
+            *bytes = (tokens as usize).saturating_mul(TOKEN_BYTES).min(*bytes);
+        }
     }
 
     /// Returns the provider, which the host must have.

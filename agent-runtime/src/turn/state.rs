@@ -20,7 +20,7 @@ use crate::turn::session_ref::SessionRef;
 use crate::turn::settings::{Settings, Theirs};
 use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
-use agent_core::model::{Actor, Request, Usage};
+use agent_core::model::{Actor, Request, RunUsage, Usage};
 use agent_core::session::SessionRecord;
 use agent_core::{CommitId, Epoch, Error, ErrorKind, Result, RunId, Seq, SessionStoreExt};
 
@@ -52,6 +52,8 @@ pub(crate) struct Driver {
     /// True if an event could not be stored and never will be.
     pub(super) lost: bool,
     pub(super) usage: Usage,
+    /// What summaries took, by currency.
+    pub(super) summaries: Vec<RunUsage>,
     pub(super) tool_calls: u32,
     /// Number of calls of the answer whose results are being stored.
     pub(super) answer_calls: usize,
@@ -104,6 +106,7 @@ impl Driver {
             stale: false,
             lost: false,
             usage: Usage::default(),
+            summaries: Vec::new(),
             tool_calls: 0,
             answer_calls: 0,
             without: Without::default(),

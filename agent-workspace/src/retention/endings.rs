@@ -64,7 +64,8 @@ impl WorkspaceManager {
     ///
     /// # Errors
     ///
-    /// Errors of the stores; completed steps are not undone. Damage is not an error: it is listed in the report.
+    /// `InvalidInput` if a time of the policy is beyond its maximum; nothing was done. Errors of the stores; completed steps
+    /// are not undone. Damage is not an error: it is listed in the report.
     #[instrument(name = "gc", skip(self))]
     pub async fn gc(&self, policy: GcPolicy) -> Result<GcReport> {
         Collector(self).run(policy).await
@@ -106,7 +107,8 @@ impl WorkspaceManager {
     ///
     /// # Errors
     ///
-    /// Errors of the stores. Damage is not an error: it is listed in the report.
+    /// `InvalidInput` if an age of the policy is beyond its maximum; nothing was done. Errors of the stores. Damage is not an
+    /// error: it is listed in the report.
     #[instrument(name = "sweep", skip(self))]
     pub async fn sweep(&self, policy: &SweepPolicy) -> Result<SweepReport> {
         Sweeper(self).run(policy).await

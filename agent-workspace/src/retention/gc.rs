@@ -14,10 +14,10 @@ use tracing::debug;
 use crate::manager::WorkspaceManager;
 use crate::retention::delete::{COLLECTED, living};
 use crate::retention::lease::abandoned;
-use crate::retention::{RetainReason, Retained, before, newer, planned};
+use crate::retention::{RetainReason, Retained, before, check_time, newer, planned};
 use agent_core::commit::{LeaseRequest, Trigger};
 use agent_core::json::RawJson;
-use agent_core::model::{Workspace, WorkspaceStatus};
+use agent_core::model::{AGE_MAX, Workspace, WorkspaceStatus};
 use agent_core::session::SessionRecord;
 use agent_core::setters;
 use agent_core::state::{Reason, SessionState};
@@ -33,10 +33,10 @@ use agent_core::{
 #[non_exhaustive]
 pub struct GcPolicy {
     /// Minimum time without use. A workspace is used by an access to it, an event in any of its sessions, or a time for
-    /// which a session has scheduled work.
+    /// which a session has scheduled work. At most [`AGE_MAX`].
     pub older_than: Duration,
     /// Maximum time to watch a lease for a heartbeat before it counts as expired; default 30 seconds. A lease with a
-    /// longer ttl protects its workspace. A shorter time than the store's
+    /// longer ttl protects its workspace. At most [`LeaseRequest::MAX_TTL`], one day. A shorter time than the store's
     /// [`min_lease`](agent_core::store::Capabilities::min_lease) is raised to that, since no lease of a run is shorter.
     pub watch: Duration,
     /// Dry run: if true, gc reports what it would do, and changes nothing; default false.
@@ -46,8 +46,8 @@ pub struct GcPolicy {
 }
 
 impl GcPolicy {
-    /// Creates a policy for workspaces that were not used for longer than `age`. Every age is safe: gc collects no
-    /// workspace that is in use.
+    /// Creates a policy for workspaces that were not used for longer than `age`. Every age is safe, as gc collects no
+    /// workspace that is in use; it is at most [`AGE_MAX`].
     ///
     /// ```
     /// use agent_runtime::retention::GcPolicy;
@@ -146,6 +146,8 @@ pub(super) struct Collector<'a>(pub(super) &'a WorkspaceManager);
 
 impl Collector<'_> {
     pub(super) async fn run(&self, policy: GcPolicy) -> Result<GcReport> {
+        check_time("an age", policy.older_than, AGE_MAX)?;
+        check_time("a watch", policy.watch, LeaseRequest::MAX_TTL)?;
         let mut report = GcReport::default();
         let cutoff = before(self.0.storage.effects().now(), policy.older_than);
         let lost = self.lost().await?;

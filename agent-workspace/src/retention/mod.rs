@@ -6,7 +6,7 @@
 //!
 //! Each can be repeated at any time, by several hosts at once, and after a crash at any step.
 //!
-//! Ages are computed with the caller's clock. No clock ever ends a run: a lease has expired if its holder is proven
+//! An age is at most [`AGE_MAX`](agent_core::model::AGE_MAX), and computed with the caller's clock. No clock ever ends a run: a lease has expired if its holder is proven
 //! dead, or has sent no heartbeat for one ttl on the observer's own monotonic clock.
 
 mod delete;
@@ -28,7 +28,7 @@ pub use sweep::{InactivityPolicy, SweepAction, SweepEntry, SweepPolicy, SweepRep
 
 use agent_core::session::SessionRecord;
 use agent_core::store::{NeededBy, ReadEvents};
-use agent_core::{ErrorKind, Result, SessionId, SessionStore, Timestamp};
+use agent_core::{Error, ErrorKind, Result, SessionId, SessionStore, Timestamp};
 
 /// Object that a policy covers but that is kept, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +140,23 @@ impl fmt::Display for RetainReason {
     }
 }
 
-/// Returns the time `age` before `now`; the earliest time if the age reaches beyond it.
+/// Checks a time of a policy.
+///
+/// # Errors
+///
+/// `InvalidInput` if it is longer than `most`.
+fn check_time(noun: &str, time: Duration, most: Duration) -> Result<()> {
+    if time <= most {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{noun} of {} seconds is out of range; give at most {} days",
+        time.as_secs(),
+        most.as_secs() / (24 * 3600)
+    )))
+}
+
+/// Returns the time `age` before `now`.
 fn before(now: Timestamp, age: Duration) -> Timestamp {
     now.plus_micros(i64::try_from(age.as_micros()).map_or(i64::MIN, |micros| -micros))
 }

@@ -9,8 +9,9 @@ use futures::TryStreamExt;
 
 use crate::manager::WorkspaceManager;
 use crate::retention::gc::is_race;
-use crate::retention::{RetainReason, Retained, before, newer, planned};
+use crate::retention::{RetainReason, Retained, before, check_time, newer, planned};
 use agent_core::commit::Trigger;
+use agent_core::model::AGE_MAX;
 use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::setters;
 use agent_core::state::{Reason, SessionState};
@@ -19,7 +20,7 @@ use agent_core::store::{
 };
 use agent_core::{ErrorKind, Result, SessionId, SessionStoreExt, Timestamp, WorkspaceId};
 
-/// Rules of a sweep by age. A policy without rules changes nothing.
+/// Rules of a sweep by age. A policy without rules changes nothing. Each age is at most [`AGE_MAX`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SweepPolicy {
@@ -195,6 +196,14 @@ pub(super) struct Sweeper<'a>(pub(super) &'a WorkspaceManager);
 
 impl Sweeper<'_> {
     pub(super) async fn run(&self, policy: &SweepPolicy) -> Result<SweepReport> {
+        for (noun, age) in [
+            ("an age of inactive sessions", policy.inactive.map(|(after, _)| after)),
+            ("an age of terminated sessions", policy.delete_terminated),
+            ("an age of archived sessions", policy.delete_archived),
+            ("an age of deleted sessions", policy.purge_deleted),
+        ] {
+            check_time(noun, age.unwrap_or_default(), AGE_MAX)?;
+        }
         let mut report = SweepReport::default();
         let now = self.0.storage.effects().now();
         if let Some((after, then)) = policy.inactive {

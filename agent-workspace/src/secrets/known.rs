@@ -1,15 +1,20 @@
 //! Forms in which the value of a secret is recognized.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
 
+use crate::secrets::escapes::{ESCAPE, Unescaped};
 use crate::secrets::secret::{Secret, SecretName};
 
 /// Maximum depth of documents within documents that are searched.
 const NESTED: usize = 4;
+
+/// Number of times that the escapes of a text are replaced: as in a text of JSON, and of JSON within JSON.
+const LEVELS: u32 = 2;
 
 /// Values that were given out, each in all its forms, by name.
 #[derive(Debug, Default)]
@@ -50,10 +55,8 @@ impl Known {
         self.values.insert(value.into(), name.clone());
         let mut found = Vec::new();
         pieces(value, NESTED, &mut found);
-        for form in found.iter().flat_map(|piece| spellings(piece)) {
-            {
-                self.longest = self.longest.max(form.len());
-            }
+        for form in found {
+            self.longest = self.longest.max(form.len());
             self.forms.insert(form.into(), name.clone());
         }
         if let Ok(document @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str(value) {
@@ -71,26 +74,78 @@ impl Known {
         self.finder = finder.ok().map(|finder| (finder, self.forms.values().cloned().collect()));
     }
 
-    /// Returns the positions of known forms in a text, in order and without overlaps.
-    pub(super) fn find<'a>(&'a self, text: &'a str) -> impl Iterator<Item = (Range<usize>, &'a SecretName)> {
-        self.find_bytes(text.as_bytes())
-    }
-
-    /// Returns the positions of known forms in bytes of text, in order and without overlaps.
-    pub(super) fn find_bytes<'a>(
-        &'a self,
-        text: &'a [u8],
-    ) -> impl Iterator<Item = (Range<usize>, &'a SecretName)> {
-        self.finder.iter().flat_map(move |(finder, names)| {
-            finder
-                .find_iter(text)
-                .filter_map(|found| Some((found.range(), names.get(found.pattern().as_usize())?)))
+    /// Returns the positions of known forms and documents in a text, in order and without overlaps. Any character may be
+    /// escaped as in JSON, once or twice.
+    pub(super) fn find(&self, text: &str) -> Vec<(Range<usize>, &SecretName)> {
+        self.all(text.as_bytes(), |view, found| {
+            if let Ok(view) = str::from_utf8(view) {
+                self.documents_in(view, found);
+            }
+            self.forms_in(view, found);
         })
     }
 
-    /// Returns the number of bytes of the longest form.
+    /// Returns the positions of known forms in bytes of text like [`find`](Self::find).
+    pub(super) fn find_bytes(&self, text: &[u8]) -> Vec<(Range<usize>, &SecretName)> {
+        self.all(text, |view, found| self.forms_in(view, found))
+    }
+
+    /// Searches a text, and the text without its escapes. Of positions that overlap, returns one for all.
+    fn all<'a>(
+        &'a self,
+        text: &[u8],
+        search: impl Fn(&[u8], &mut Vec<(Range<usize>, &'a SecretName)>),
+    ) -> Vec<(Range<usize>, &'a SecretName)> {
+        let mut found = Vec::new();
+        if self.is_empty() {
+            return found;
+        }
+        search(text, &mut found);
+        let levels = levels(text);
+        for (count, level) in levels.iter().enumerate() {
+            let mut within = Vec::new();
+            search(&level.text, &mut within);
+            found.extend(within.into_iter().map(|(at, name)| (in_source(&levels[..=count], at), name)));
+        }
+        found.sort_by_key(|(at, _)| (at.start, Reverse(at.end)));
+        found.dedup_by(|(later, _), (at, _)| {
+            let overlaps = later.start < at.end;
+            at.end = if overlaps { at.end.max(later.end) } else { at.end };
+            overlaps
+        });
+        found
+    }
+
+    fn forms_in<'a>(&'a self, text: &[u8], found: &mut Vec<(Range<usize>, &'a SecretName)>) {
+        let Some((finder, names)) = &self.finder else { return };
+        found.extend(
+            finder
+                .find_iter(text)
+                .filter_map(|found| Some((found.range(), names.get(found.pattern().as_usize())?))),
+        );
+    }
+
+    /// Finds the values that are objects or lists, with any key order and any white space.
+    fn documents_in<'a>(&'a self, text: &str, found: &mut Vec<(Range<usize>, &'a SecretName)>) {
+        if !self.may_hold_documents(text) {
+            return;
+        }
+        let mut at = 0;
+        while let Some(next) = text[at..].find(['{', '[']) {
+            at += next;
+            match self.document(&text[at..]) {
+                Some((length, name)) => {
+                    found.push((at..at + length, name));
+                    at += length;
+                }
+                None => at += 1,
+            }
+        }
+    }
+
+    /// Returns the maximum number of bytes of a form in a text, with every character escaped.
     pub(super) const fn longest(&self) -> usize {
-        self.longest
+        self.longest * ESCAPE.pow(LEVELS)
     }
 
     /// Returns whether a text may contain a document, so that each position must be parsed.
@@ -110,17 +165,25 @@ impl Known {
     pub(super) fn complete_prefix(&self, text: &str) -> usize {
         let until = self.unfinished(text);
         // A complete value that begins before the limit stays complete.
-        let across = self.find(text).find(|(at, _)| at.start < until && at.end > until);
+        let across = self.find(text).into_iter().find(|(at, _)| at.start < until && at.end > until);
         across.map_or(until, |(at, _)| at.end)
     }
 
     fn unfinished(&self, text: &str) -> usize {
-        let from = text.floor_char_boundary(text.len().saturating_sub(self.longest));
-        text[from..]
-            .char_indices()
-            .map(|(at, _)| from + at)
-            .find(|at| self.begins_a_form(&text[*at..]))
-            .unwrap_or(text.len())
+        let from = text.floor_char_boundary(text.len().saturating_sub(self.longest()));
+        let tail = &text[from..];
+        let levels = levels(tail.as_bytes());
+        let views = levels.iter().filter_map(|level| Some((str::from_utf8(&level.text).ok()?, level.is_cut)));
+        let begins =
+            [(tail, false)].into_iter().chain(views).enumerate().filter_map(|(count, (view, is_cut))| {
+                let first = view.floor_char_boundary(view.len().saturating_sub(self.longest));
+                let mut places = view[first..].char_indices().map(|(at, _)| first + at);
+                let at = places.find(|at| self.begins_a_form(&view[*at..]));
+                // An escape that is cut may be that of any character.
+                let at = at.or((is_cut && !self.forms.is_empty()).then_some(view.len()))?;
+                Some(from + in_source(&levels[..count], at..at).start)
+            });
+        begins.min().unwrap_or(text.len())
     }
 
     /// Returns whether a longer form begins with this text.
@@ -168,40 +231,17 @@ fn leaves(document: &Value, nested: usize, out: &mut Vec<String>) {
     }
 }
 
-/// Returns a piece in all spellings: as it is, and as written in JSON and in JSON within JSON. Writers differ: slashes
-/// escaped or not, non-ASCII characters escaped or not.
-fn spellings(piece: &str) -> Vec<String> {
-    let mut all = vec![piece.to_owned()];
-    let mut last = all.clone();
-    for _ in 0..2 {
-        last = last.iter().flat_map(|form| escaped(form)).filter(|form| !all.contains(form)).collect();
-        last.dedup();
-        all.extend(last.iter().cloned());
+/// Returns a text without its escapes, and that without its escapes, as long as there are some.
+fn levels(text: &[u8]) -> Vec<Unescaped> {
+    let mut levels: Vec<Unescaped> = Vec::new();
+    for _ in 0..LEVELS {
+        let Some(level) = Unescaped::of(levels.last().map_or(text, |level| &level.text)) else { break };
+        levels.push(level);
     }
-    all
+    levels
 }
 
-fn escaped(text: &str) -> Vec<String> {
-    let quoted = Value::from(text).to_string();
-    let inner = quoted[1..quoted.len() - 1].to_owned();
-    let mut forms = vec![inner.clone()];
-    if inner.contains('/') {
-        forms.push(inner.replace('/', "\\/"));
-    }
-    if !inner.is_ascii() {
-        forms.push(inner.chars().flat_map(ascii).collect());
-    }
-    forms
-}
-
-/// Returns a character as ASCII-only JSON writes it.
-fn ascii(c: char) -> Vec<char> {
-    if c.is_ascii() {
-        return vec![c];
-    }
-    let units = &mut [0; 2];
-    c.encode_utf16(units)
-        .iter()
-        .flat_map(|unit| format!("\\u{unit:04x}").chars().collect::<Vec<_>>())
-        .collect()
+/// Returns the part of the first level's source that a part of the last level's text stands for.
+fn in_source(levels: &[Unescaped], part: Range<usize>) -> Range<usize> {
+    levels.iter().rev().fold(part, |part, level| level.in_source(part))
 }

@@ -13,7 +13,8 @@
 //!
 //! A value is recognized
 //!
-//! - as it is and without surrounding white space, also escaped in JSON and in JSON within JSON;
+//! - as it is and without surrounding white space, also with any of its characters escaped as in JSON and in JSON within
+//!   JSON (`\u0067hp_`), in texts that are JSON and in texts that are not, like the arguments of a call that breaks off;
 //! - in each of its lines of 8 bytes and more, and in all of them joined (not in the first and last line of a PEM
 //!   file);
 //! - if it is JSON (a service account's key, for example): in each text and number of 8 bytes and more in it, and as a
@@ -22,7 +23,7 @@
 //!   only the secret field;
 //! - split over the pieces that a model streams, in the stream of a run. Text that may be the beginning of a value is
 //!   held back until more text arrives;
-//! - as it is, in the bytes of media and blobs, whatever their media type.
+//! - in the bytes of media and blobs, whatever their media type.
 //!
 //! A value is not recognized if it was encoded (Base64, a hash) or if only a part of a line occurs. Of a value of several
 //! lines that begins with a backslash and stands behind another one, lines of less than 8 bytes can stay. Text that was
@@ -44,6 +45,7 @@
 //! ```
 
 mod content;
+mod escapes;
 mod known;
 mod pieces;
 mod redact;

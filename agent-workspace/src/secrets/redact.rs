@@ -1,22 +1,14 @@
 //! Redaction: finds values of secrets in texts and in JSON, and replaces them by names.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use crate::secrets::known::Known;
 use crate::secrets::secret::SecretName;
 use agent_core::json::RawJson;
 
-/// Returns the text with values replaced by names.
+/// Returns the text with values replaced by names, also those with escapes of JSON.
 pub(super) fn text<'a>(known: &Known, text: &'a str) -> Cow<'a, str> {
-    let mut found = Vec::new();
-    let mut done = 0;
-    for (document, name) in documents(known, text) {
-        found.extend(within(known, text, done..document.start));
-        done = document.end;
-        found.push((document, name));
-    }
-    found.extend(within(known, text, done..text.len()));
+    let found = known.find(text);
     if found.is_empty() {
         return Cow::Borrowed(text);
     }
@@ -31,36 +23,6 @@ pub(super) fn text<'a>(known: &Known, text: &'a str) -> Cow<'a, str> {
     Cow::Owned(out)
 }
 
-/// Returns the forms of values in a part of the text.
-fn within<'a>(
-    known: &'a Known,
-    text: &'a str,
-    part: Range<usize>,
-) -> impl Iterator<Item = (Range<usize>, &'a SecretName)> {
-    let start = part.start;
-    known.find(&text[part]).map(move |(at, name)| (start + at.start..start + at.end, name))
-}
-
-/// Returns the values in the text that are objects or lists, with any key order and any white space.
-fn documents<'a>(known: &'a Known, text: &str) -> Vec<(Range<usize>, &'a SecretName)> {
-    let mut found = Vec::new();
-    if !known.may_hold_documents(text) {
-        return found;
-    }
-    let mut at = 0;
-    while let Some(next) = text[at..].find(['{', '[']) {
-        at += next;
-        match known.document(&text[at..]) {
-            Some((length, name)) => {
-                found.push((at..at + length, name));
-                at += length;
-            }
-            None => at += 1,
-        }
-    }
-    found
-}
-
 pub(super) fn shown(name: &SecretName) -> String {
     format!("(secret {name})")
 }
@@ -73,22 +35,11 @@ pub(super) fn json(known: &Known, json: &RawJson, outer: usize) -> Option<RawJso
     // An escape may hide any value; without escapes, each value occurs literally.
     let escaped = source.contains('\\');
     let documents = known.may_hold_documents(source);
-    if known.is_empty() || (!escaped && !documents && known.find(source).next().is_none()) {
+    if known.is_empty() || (!escaped && !documents && known.find(source).is_empty()) {
         return None;
     }
     let out = tokens(known, source, outer)?;
     Some(RawJson::parse(&out).expect("JSON with replaced tokens is JSON"))
-}
-
-/// Returns a text that should be JSON and is not, with values replaced by names: those in its strings, also if they are
-/// escaped, and those that stand anywhere.
-pub(super) fn malformed(known: &Known, source: &str) -> String {
-    // A string without its end hides what is escaped in it, down to an escape without its own.
-    let quotes = source.rfind('\\').filter(|at| source.len() - at < 6).unwrap_or(source.len());
-    let closed = [source, &source[..quotes]].map(|source| format!("{source}\""));
-    let shown = closed.iter().find_map(|closed| tokens(known, closed, 0));
-    let shown = shown.as_deref().map_or(source, |shown| shown.strip_suffix('"').unwrap_or(shown));
-    text(known, shown).into_owned()
 }
 
 /// Returns JSON with the tokens replaced that contain a value; `None` if none does.
@@ -111,8 +62,7 @@ fn tokens(known: &Known, source: &str, outer: usize) -> Option<String> {
         let end = match byte {
             b'"' => string_end(source, at),
             b'-' | b'0'..=b'9' => number_end(source, at),
-            // In what is no JSON, any character may stand outside a string.
-            _ => at + source[at..].chars().next().map_or(1, char::len_utf8),
+            _ => at + 1,
         };
         let token = &source[at..end];
         match byte {
@@ -227,11 +177,54 @@ mod tests {
             (r#"{"t":"\u0063orrect horse\"#, r#"{"t":"(secret a)"#),
             ("no JSON, correct horse, é\\", "no JSON, (secret a), é"),
         ] {
-            let shown = malformed(&given, source);
+            let shown = text(&given, source);
             assert!(shown.starts_with(left) && !shown.contains("horse"), "{source}: {shown}");
         }
         for source in ["", "\"", "\\", r#"{"t":"é\"#, r#"{"a":1}{"b":2}"#, "[1"] {
-            assert_eq!(malformed(&given, source), source);
+            assert_eq!(text(&given, source), source);
+        }
+    }
+
+    #[test]
+    fn secret_value_is_redacted_however_it_is_escaped() {
+        let given = given(&[("correct horse", "a"), ("two\nlines/and \"quotes\" \u{1f511}", "b")]);
+        let escaped = r"\u0063orrect\u0020horse";
+        for (source, left) in [
+            // Outside of strings, as a quote that is not escaped leaves it, and in strings that no reader takes.
+            (format!(r#"{{"t":"5" tall {escaped}""#), r#"{"t":"5" tall (secret a)""#.to_owned()),
+            (format!(r#"{{"t":"\q {escaped}"}}"#), r#"{"t":"\q (secret a)"}"#.to_owned()),
+            (format!("{{\"t\":\"first\n{escaped}\"}}"), "{\"t\":\"first\n(secret a)\"}".to_owned()),
+            (format!(r#"{{"t":"\ud800{escaped}"}}"#), r#"{"t":"\ud800(secret a)"}"#.to_owned()),
+            // In JSON within JSON, and as one of its strings.
+            (r#"{"t":"\\u0063orrect\\u0020horse"}"#.to_owned(), r#"{"t":"(secret a)"}"#.to_owned()),
+            (
+                r#""\u0074wo\u000Alines\/and \u0022quotes\" \uD83D\udd11""#.to_owned(),
+                r#""(secret b)""#.to_owned(),
+            ),
+            (escaped.to_owned(), "(secret a)".to_owned()),
+        ] {
+            assert_eq!(text(&given, &source), left, "{source}");
+            let whole = serde_json::json!([source.clone(), 1]);
+            let shown = hidden(&given, &whole.to_string());
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap()[0], left, "{source}");
+        }
+        let half = format!(r#"["\ud800 {escaped}"]"#);
+        assert!(hidden(&given, &half).contains("(secret a)"), "{}", hidden(&given, &half));
+    }
+
+    #[test]
+    fn beginning_of_an_escaped_value_is_cut() {
+        let given = given(&[("correct horse", "a")]);
+        for (source, kept) in [
+            (r"x \u0063orrect hor", 2),
+            (r"x \u0063orrect\u00", 2),
+            (r"x \\u0063orrect\\u0", 2),
+            (r"x \u00", 2),
+            (r"x \u0063orrect hose", 19),
+            (r"x \u0063orrect horse", 20),
+            ("x corr", 2),
+        ] {
+            assert_eq!(given.complete_prefix(source), kept, "{source}");
         }
     }
 
@@ -241,7 +234,24 @@ mod tests {
         fn secret_value_is_redacted_in_any_text(before in any::<String>(), after in any::<String>()) {
             let given = given(&[("correct horse", "a")]);
             let source = format!("{before}correct horse{after}");
-            prop_assert!(!malformed(&given, &source).contains("correct horse"));
+            prop_assert!(!text(&given, &source).contains("correct horse"));
+        }
+
+        /// Each character may be escaped or not, once or twice.
+        #[test]
+        fn secret_value_is_redacted_with_any_escapes(how in proptest::collection::vec(0..5_u8, 13)) {
+            let given = given(&[("correct horse", "a")]);
+            let spell = |(c, how): (char, u8)| match how {
+                0 => c.to_string(),
+                1 => format!("\\u{:04x}", u32::from(c)),
+                2 => format!("\\u{:04X}", u32::from(c)),
+                3 => format!("\\\\u{:04x}", u32::from(c)),
+                _ => format!("\\u005cu{:04x}", u32::from(c)),
+            };
+            let source: String = "correct horse".chars().zip(how).map(spell).collect();
+            let marked = format!("<{source}>");
+            prop_assert_eq!(text(&given, &marked), "<(secret a)>");
+            prop_assert_eq!(given.complete_prefix(&source[..source.len() - 1]), 0);
         }
 
         /// A value is redacted in JSON of any shape, and the text around it is unchanged.
@@ -258,6 +268,8 @@ mod tests {
             prop_assume!(whole.matches(value.as_str()).count() == 1 && whole.find(&value) == Some(before.len()));
             // It would make the first line of a value look like that line in JSON, and what is behind it would be left.
             prop_assume!(!before.ends_with('\\'));
+            // It would be redacted as the second half of an escape at the end of the value.
+            prop_assume!(!after.starts_with('\\'));
             let given = given(&[(value.as_str(), "a")]);
             let source = RawJson::of(&serde_json::json!([{ key.clone(): whole }, key, 7])).unwrap();
             let expected = serde_json::json!([{ key.clone(): format!("{before}(secret a){after}") }, key, 7]);

@@ -114,6 +114,9 @@ impl Secrets {
 
     /// Redacts a text: returns it with `(secret NAME)` in place of each value that was given out.
     ///
+    /// The text may be JSON, whole or not: a value is also found if characters of it are escaped, like `\u0067hp_`, once or
+    /// as in JSON within JSON.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # use agent_core::WorkspaceId;
@@ -154,11 +157,6 @@ impl Secrets {
     #[doc(alias = "hide_json")]
     pub fn redact_json(&self, json: RawJson) -> RawJson {
         self.hidden_in(&json, 0).unwrap_or(json)
-    }
-
-    /// Redacts a text that should be JSON and is not.
-    pub fn redact_malformed(&self, text: &str) -> String {
-        redact::malformed(&self.given(), text)
     }
 
     /// Redacts JSON except for the keys of the `outer` levels; returns `None` if it contains no value.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::common::{check_log, device, ended, read};
+use crate::common::{check_log, device, ended, read, try_read};
+use agent_core::event::{DocumentWritten, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::state::{Reason, SessionState};
 use agent_core::{Result, Storage, async_trait};
@@ -169,3 +170,35 @@ async fn one_of_many_hosts_freezes_the_config(site: Site) {
 }
 
 each_store!(one_of_many_hosts_freezes_the_config, flavor = "multi_thread", worker_threads = 2);
+
+/// A duration that no run can have is named, whoever wrote it, and the host's own takes its place.
+async fn kept_times_have_a_maximum(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = ScriptedProvider::new([Turn::new().text("one"), Turn::new().text("two")]).with_name("one");
+    let host = agent(&storage, &[model], first());
+    let chat = host.open(&device("laptop")).await.unwrap();
+    read(chat.prompt("hello").await.unwrap()).await;
+    let kept = chat.documents().get("session.config").await.unwrap().unwrap();
+    for time in ["tool_timeout", "model_silence", "answer_timeout"] {
+        let mut changed: serde_json::Value = serde_json::from_str(&kept.text).unwrap();
+        changed["limits"][time] = serde_json::json!({ "secs": u64::MAX, "nanos": 0 });
+        let now = chat.refresh().await.unwrap();
+        let written = DocumentWritten::after(
+            now.document("session.config"),
+            "session.config",
+            Some(changed.to_string()),
+        );
+        let events = vec![NewEvent::document_written(written)];
+        storage.sessions.append(chat.id(), now.head, events).await.unwrap();
+        let error = try_read(chat.prompt("again").await.unwrap()).await.1.unwrap_err().to_string();
+        for part in ["give at most 3650 days", "use_host_config", &chat.id().to_string()] {
+            assert!(error.contains(part), "{name} {time}: {error}");
+        }
+    }
+    chat.use_host_config().await.unwrap();
+    let (text, _) = read(chat.prompt("again").await.unwrap()).await;
+    assert_eq!(text, "two", "{name}");
+    check_log(&chat).await;
+}
+
+each_store!(kept_times_have_a_maximum);

@@ -9,16 +9,16 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{EventPayload, EventType, NewEvent, SystemMessage, ToolOutcome, ToolResult};
 use agent_core::json::RawJson;
-use agent_core::model::CallId;
+use agent_core::model::{CURRENCIES_MAX, CallId, Cost};
 use agent_core::session::NewSession;
 use agent_core::state::Reason;
 use agent_core::store::ReadEvents;
 use agent_core::{Error, ErrorKind, MemoryStore, Result, Seq, Storage, WorkspaceId, async_trait};
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 use agent_runtime::{
-    AgentBuilder, Config, Conversation, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream,
-    Plugin, RunOutcome, ScriptedProvider, StopReason, Summarizer, SummaryRequest, ToolContext, ToolMode,
-    ToolSpec, Turn, Update, Usage,
+    AgentBuilder, Config, Conversation, LlmProvider, ModelCall, ModelCapabilities, ModelEvent, ModelRequest,
+    ModelStream, Plugin, RunOutcome, ScriptedProvider, StopReason, Summarizer, SummaryRequest, ToolContext,
+    ToolMode, ToolSpec, Turn, Update, Usage, WrittenSummary,
 };
 use futures::{StreamExt, stream};
 
@@ -361,8 +361,8 @@ struct Short;
 
 #[async_trait]
 impl Summarizer for Short {
-    async fn summarize(&self, _: SummaryRequest) -> Result<String> {
-        Ok("They say yes.".to_owned())
+    async fn summarize(&self, _: SummaryRequest) -> Result<WrittenSummary> {
+        Ok(WrittenSummary::new("They say yes."))
     }
 }
 
@@ -376,12 +376,85 @@ enum Failing {
 
 #[async_trait]
 impl Summarizer for Failing {
-    async fn summarize(&self, _: SummaryRequest) -> Result<String> {
+    async fn summarize(&self, _: SummaryRequest) -> Result<WrittenSummary> {
         match self {
             Self::Error => Err(Error::new(ErrorKind::Provider, "no")),
-            Self::Empty => Ok(" \n".to_owned()),
+            Self::Empty => Ok(WrittenSummary::new(" \n")),
             Self::Panic => panic!("as told"),
             Self::Silence => std::future::pending().await,
+        }
+    }
+}
+
+/// Of a model that is known to take few tokens, the history is shortened before it refuses a request; a host that knows better
+/// says so.
+#[tokio::test]
+async fn history_fits_the_tokens_of_its_model() {
+    for (tokens, most) in
+        [(Some(1_000), 3_000), (None, usize::MAX), (Some(0), usize::MAX), (Some(u32::MAX), usize::MAX)]
+    {
+        let model = ScriptedProvider::new((0..9).map(|_| Turn::new().text("yes")))
+            .with_capabilities(ModelCapabilities::new().with_context_tokens(tokens));
+        let agent = agent_with(&MemoryStore::new().into(), model.clone(), Config::default(), []);
+        let chat = agent.conversation("long").await.unwrap();
+        for _ in 0..9 {
+            read(chat.prompt("x".repeat(500)).await.unwrap()).await;
+        }
+        let bytes =
+            |request: &ModelRequest| request.messages.iter().map(ModelMessage::size_bytes).sum::<usize>();
+        let longest = model.requests().iter().map(bytes).max().unwrap();
+        assert!(longest <= most && (longest > 4_500 || most == 3_000), "{tokens:?}: {longest}");
+    }
+}
+
+/// A model that writes summaries, each with its own currency.
+#[derive(Debug, Default)]
+struct Priced {
+    summaries: Mutex<u64>,
+    currencies: usize,
+}
+
+#[async_trait]
+impl Summarizer for Priced {
+    async fn summarize(&self, _: SummaryRequest) -> Result<WrittenSummary> {
+        let mut count = self.summaries.lock().unwrap();
+        *count += 1;
+        // One that is not used is paid as well.
+        let text = if count.is_multiple_of(2) { "" } else { "They say yes." };
+        let cost = Cost::new(format!("C{}", *count as usize % self.currencies), 7);
+        Ok(WrittenSummary::new(text).with_usage(Usage::new(100, 10)).with_cost(Some(cost)))
+    }
+}
+
+/// What a model takes for summaries is in the report of the run and in the sums of the session; a currency that a session
+/// has no room for leaves the tokens.
+#[tokio::test]
+async fn usage_of_summaries_is_counted() {
+    for currencies in [1, CURRENCIES_MAX + 2] {
+        let summarizer = Arc::new(Priced { summaries: Mutex::default(), currencies });
+        let config =
+            Config::default().with_context_limits(ContextLimits::new(4, 100_000)).with_record_usage(true);
+        let agent = AgentBuilder::new()
+            .with_config(config)
+            .with_llm(ScriptedProvider::new((0..40).map(|_| Turn::new().text("yes"))))
+            .with_summarizer(summarizer.clone())
+            .with_storage(MemoryStore::new())
+            .build()
+            .unwrap();
+        let chat = agent.conversation("long").await.unwrap();
+        let mut reported = Usage::default();
+        for _ in 0..40 {
+            reported = reported.plus(read(chat.prompt("and?").await.unwrap()).await.1.usage);
+        }
+        let summaries = *summarizer.summaries.lock().unwrap();
+        assert!(summaries > CURRENCIES_MAX as u64 + 2, "{summaries}");
+        let expected = Usage::new(40 + 100 * summaries, 40 + 10 * summaries);
+        let sums = &chat.refresh().await.unwrap().usage;
+        assert_eq!((reported, sums.usage), (expected, expected));
+        let costs: Vec<u64> = sums.cost.values().copied().collect();
+        match currencies {
+            1 => assert_eq!(costs, [7 * summaries]),
+            _ => assert_eq!(costs.len(), CURRENCIES_MAX),
         }
     }
 }

@@ -19,7 +19,7 @@ use agent_runtime::context::{ContextLimits, Messages, ModelContext, ModelMessage
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, ModelCall, ModelEvent, ModelPart,
     ModelRequest, ModelStream, ModelTarget, PartKind, Plugin, StopReason, Summarizer, SummaryRequest,
-    ToolContext, ToolMode, ToolSpec, Usage,
+    ToolContext, ToolMode, ToolSpec, Usage, WrittenSummary,
 };
 use agent_tests::{Site, each_store};
 use futures::{FutureExt, StreamExt, TryStreamExt};
@@ -272,10 +272,10 @@ struct Brief;
 
 #[async_trait]
 impl Summarizer for Brief {
-    async fn summarize(&self, request: SummaryRequest) -> Result<String> {
+    async fn summarize(&self, request: SummaryRequest) -> Result<WrittenSummary> {
         match request.messages.len() % 3 {
             0 => Err(Error::new(ErrorKind::Provider, "no")),
-            count => Ok(format!("{count} and so on")),
+            count => Ok(format!("{count} and so on").into()),
         }
     }
 }

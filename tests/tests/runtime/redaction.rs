@@ -7,7 +7,7 @@ use agent_core::json::RawJson;
 use agent_core::model::{Access, Actor, Patch, Role};
 use agent_core::{MemoryStore, Storage, WorkspaceId};
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
-use agent_runtime::{AgentBuilder, ScriptedProvider, Turn};
+use agent_runtime::{AgentBuilder, ModelCall, ModelEvent, ScriptedProvider, Turn};
 use serde_json::{Value, json};
 
 use crate::common::{device, read, said, try_read};
@@ -203,4 +203,28 @@ async fn answer_failing_within_a_secret_shows_no_part() {
     let (seen, _) = try_read(chat.prompt("go").await.unwrap()).await;
     assert_eq!(seen, "the token is ");
     assert_eq!(said(&chat).await[1].1.trim_end(), "the token is");
+}
+
+/// A value that a model escapes, in arguments that are no JSON and in a text, is in no event.
+#[tokio::test]
+async fn escaped_secret_in_a_broken_call_is_redacted() {
+    let (value, escaped) = ("ghp_0123456789", r"\u0067hp\u005f0123\u00345678\u0039");
+    let text = format!(r#"{{"size":"5" x {escaped}"#);
+    let cut = ModelEvent::ToolUse(ModelCall::malformed("c", "shell", text, "it ends within a text"));
+    let agent = AgentBuilder::new()
+        .with_llm(ScriptedProvider::new([Turn::new().event(cut), Turn::new().text(escaped)]))
+        .with_storage(MemoryStore::new())
+        .with_secrets(of(value))
+        .build()
+        .unwrap();
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    chat.update(Patch::new().mount(name().resource(), Access::Read)).await.unwrap();
+    let (seen, _) = read(chat.prompt("go").await.unwrap()).await;
+    assert_eq!(seen, "(secret cloud)");
+    let storage = chat.runtime().storage();
+    let page = storage.sessions.read(chat.id(), agent_core::store::ReadEvents::default()).await.unwrap();
+    let log: Vec<&str> = page.events.iter().map(|event| event.payload.get()).collect();
+    let log = log.join("\n");
+    assert!(log.contains("x (secret cloud)"), "{log}");
+    assert!(!log.contains("0123"), "{log}");
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use agent_core::event::NewEvent;
-use agent_core::model::{Patch, WorkspaceStatus};
+use agent_core::model::{AGE_MAX, Patch, WorkspaceStatus};
 use agent_core::session::NewSession;
 use agent_core::state::SessionState;
 use agent_core::{ErrorKind, SessionStoreExt, Storage, WorkspaceId};
@@ -113,7 +113,7 @@ async fn interrupted_deletion_is_finished_later(site: Site) {
             let manager = manager(&storage, &clock);
             let marked = storage.workspaces.load(gone.workspace).await;
             if at % 2 == 0 && !marked.is_ok_and(|workspace| workspace.status == WorkspaceStatus::Active) {
-                manager.gc(GcPolicy::days(u64::MAX)).await.unwrap();
+                manager.gc(GcPolicy::older_than(AGE_MAX)).await.unwrap();
             } else {
                 manager.delete(gone.workspace).await.unwrap();
             }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::NewEvent;
-use agent_core::model::{Patch, Timer, WorkspaceStatus};
+use agent_core::model::{AGE_MAX, Patch, Timer, WorkspaceStatus};
 use agent_core::state::SessionState;
 use agent_core::store::{Capabilities, SessionStoreWrapper};
 use agent_core::{
-    MemoryStore, SessionId, SessionStore, Storage, WorkspaceId, WorkspaceStoreExt, async_trait,
+    ErrorKind, MemoryStore, SessionId, SessionStore, Storage, WorkspaceId, WorkspaceStoreExt, async_trait,
 };
-use agent_runtime::retention::{GcPolicy, RetainReason, SweepPolicy};
+use agent_runtime::retention::{GcPolicy, InactivityPolicy, RetainReason, SweepPolicy};
 use agent_runtime::{AgentBuilder, Config, Gate, NewWorkspace, ScriptedProvider, Turn, Update};
 use agent_tests::each_store;
 use futures::FutureExt;
@@ -23,10 +23,13 @@ use crate::endings::site::{
     small_world, world,
 };
 
+/// Age in days that no workspace has: the maximum.
+const NEVER: u64 = AGE_MAX.as_secs() / (24 * 3600);
+
 /// Exactly those that nobody used for longer than the limit go, whatever the limit; `default` and what was used in
 /// time stay as they were. The dry run names them and touches nothing.
 async fn gc_removes_exactly_those_over_the_age_limit(site: Site) {
-    let limits = [0, 1, 2, 5, 9, 30, 106_751_991, u64::MAX / 3600, u64::MAX];
+    let limits = [0, 1, 2, 5, 9, 30, NEVER];
     for (round, days) in limits.into_iter().enumerate() {
         let (storage, clock) = (site.fresh(round), Hands::new());
         let manager = manager(&storage, &clock);
@@ -376,8 +379,8 @@ async fn gc_removes_orphans_of_deleted_workspaces(site: Site) {
     storage.workspaces.delete(world.workspace).await.unwrap();
     let alone = agent_core::session::NewSession::new(effects(&clock).new_session_id(), WorkspaceId::DEFAULT);
     let alone = sessions(&storage, &clock).create(alone).await.unwrap();
-    let dry = manager.gc(GcPolicy::days(u64::MAX).with_dry_run()).await.unwrap();
-    let mut report = manager.gc(GcPolicy::days(u64::MAX)).await.unwrap();
+    let dry = manager.gc(GcPolicy::days(NEVER).with_dry_run()).await.unwrap();
+    let mut report = manager.gc(GcPolicy::days(NEVER)).await.unwrap();
     // A dry run cannot know this.
     report.rewrite_pending = false;
     assert_eq!((dry, report.orphans.len()), (report.clone(), 5), "{}", site.name);
@@ -518,7 +521,7 @@ async fn gc_does_not_revert_a_requested_deletion(site: Site) {
         storage.workspaces.update(record).await.unwrap();
         let dying = Cutting::new(&storage, at, Cut::DiesAfter);
         let _ = manager(&dying.storage(), &clock).delete(old.workspace).await;
-        manager(&storage, &clock).gc(GcPolicy::days(u64::MAX)).await.unwrap();
+        manager(&storage, &clock).gc(GcPolicy::days(NEVER)).await.unwrap();
         check_gone(&storage, &clock, &old, &format!("{}, died after call {at}", site.name)).await;
         if dying.calls() < at {
             break;
@@ -557,3 +560,34 @@ async fn a_report_lists_recent_workspaces_on_request(site: Site) {
 }
 
 each_store!(a_report_lists_recent_workspaces_on_request and mixed);
+
+/// An age that no store can have is named, before anything is removed.
+async fn ages_have_a_maximum(site: Site) {
+    let (storage, clock) = (site.fresh(0), Hands::new());
+    let manager = manager(&storage, &clock);
+    let world = small_world(&storage, &clock, "stays").await;
+    clock.forward(30 * DAY);
+    let before = read_all(&storage, &world).await;
+    let long = AGE_MAX + Duration::from_secs(1);
+    for policy in
+        [GcPolicy::older_than(long), GcPolicy::days(u64::MAX), GcPolicy::days(0).with_watch(2 * DAY)]
+    {
+        let error = manager.gc(policy).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{}", site.name);
+        let most = if policy.watch > DAY { "give at most 1 days" } else { "give at most 36500 days" };
+        assert!(error.to_string().contains(most), "{}: {error}", site.name);
+    }
+    let rules = SweepPolicy::new().with_delete_archived(Duration::ZERO);
+    for (policy, what) in [
+        (rules.clone().with_inactive(long, InactivityPolicy::Terminate), "inactive"),
+        (rules.clone().with_delete_terminated(Duration::MAX), "terminated"),
+        (SweepPolicy::new().with_delete_archived(long), "archived"),
+        (rules.with_purge_deleted(long), "deleted"),
+    ] {
+        let error = manager.sweep(&policy).await.unwrap_err().to_string();
+        assert!(error.contains(what) && error.contains("give at most 36500 days"), "{}: {error}", site.name);
+    }
+    assert_eq!(read_all(&storage, &world).await, before, "{}", site.name);
+}
+
+each_store!(ages_have_a_maximum);
