@@ -309,7 +309,7 @@ impl Connection {
         if self.open.has(id) || self.is_listed(&chat.record(), meta).await? {
             return Ok(chat);
         }
-        let absent = agent_core::Error::new(ErrorKind::NotFound, format!("session {id} does not exist"));
+        let absent = agent_core::Error::not_found(format!("session {id} does not exist"));
         Err(fault::store(&absent, Some(id)))
     }
 

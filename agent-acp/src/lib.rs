@@ -118,7 +118,7 @@
 //!   is sent from the log when the turn ends.
 
 use agent_client_protocol::Channel;
-use agent_core::{DeviceId, Error, ErrorKind, Result};
+use agent_core::{DeviceId, Error, Result};
 use agent_runtime::AgentRuntime;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -277,7 +277,7 @@ impl AcpAgent {
             match done {
                 Err(error) if !is_closed(&error) => {
                     let text = format!("cannot {doing} the client: {error}");
-                    return Err(Error::new(ErrorKind::Unavailable, text).with_source(error));
+                    return Err(Error::unavailable(text).with_source(error));
                 }
                 _ => {}
             }

@@ -348,8 +348,7 @@ fn check_sizes(store: &dyn SessionStore, wanted: &BTreeMap<BlobName, WantedBlob>
     let most = store.capabilities().blob_max_bytes;
     for (name, blob) in wanted.iter().filter(|(_, blob)| !blob.owners.is_empty()) {
         if most == 0 {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
+            return Err(Error::unsupported(
                 "this store keeps no blobs, and the archive has some; import it into a store that keeps blobs",
             ));
         }

@@ -389,13 +389,10 @@ impl Manifest {
                 ));
             }
             if !rest.is_empty() && !is_at_rest(record) {
-                return Err(Error::new(
-                    ErrorKind::NotFound,
-                    format!(
-                        "session {id} was made from session {session}, which had unfinished work at that point and is \
-                         not in this store; import that session's own document first"
-                    ),
-                ));
+                return Err(Error::not_found(format!(
+                    "session {id} was made from session {session}, which had unfinished work at that point and is \
+                     not in this store; import that session's own document first"
+                )));
             }
             missing.push(Missing { id: *session, there, rest });
         }
@@ -407,10 +404,9 @@ impl Manifest {
         let id = self.session.id;
         let there = find(store, id).await?;
         if there.as_ref().is_some_and(|there| there.status.state == SessionState::Deleted) {
-            return Err(Error::new(
-                ErrorKind::Deleted,
-                format!("session {id} was deleted in this store, and a deleted id cannot be used again"),
-            ));
+            return Err(Error::deleted(format!(
+                "session {id} was deleted in this store, and a deleted id cannot be used again"
+            )));
         }
         let rest = not_there(store, id, there.as_deref(), &self.events).await?;
         Ok(Missing { id, there, rest })
@@ -441,14 +437,11 @@ impl Manifest {
                     Some(parent) => is_made_from(record, &parent),
                     None if find(store, record.id).await?.is_some() => true,
                     None => {
-                        return Err(Error::new(
-                            ErrorKind::NotFound,
-                            format!(
-                                "session {} was made from {parent}, which is neither in the document nor in this \
-                                 store; import that session first",
-                                record.id
-                            ),
-                        ));
+                        return Err(Error::not_found(format!(
+                            "session {} was made from {parent}, which is neither in the document nor in this \
+                             store; import that session first",
+                            record.id
+                        )));
                     }
                 },
             };

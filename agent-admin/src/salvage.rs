@@ -85,10 +85,7 @@ pub async fn salvage(storage: &Storage, id: SessionId, into: Option<WorkspaceId>
         record => Some(record?),
     };
     if record.as_ref().is_some_and(|record| record.status.state == SessionState::Deleted) {
-        return Err(Error::new(
-            ErrorKind::Deleted,
-            format!("session {id} was deleted; there is nothing to salvage"),
-        ));
+        return Err(Error::deleted(format!("session {id} was deleted; there is nothing to salvage")));
     }
     let workspace = into.or(record.as_ref().map(|record| record.workspace)).ok_or_else(|| {
         Error::corrupt(format!(

@@ -18,10 +18,7 @@ use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStore};
 async fn exported(store: &dyn SessionStore, id: SessionId) -> Result<Arc<SessionRecord>> {
     let session = store.load(id).await?;
     if session.status.state == SessionState::Deleted {
-        return Err(Error::new(
-            ErrorKind::Deleted,
-            format!("session {id} was deleted; there is nothing to export"),
-        ));
+        return Err(Error::deleted(format!("session {id} was deleted; there is nothing to export")));
     }
     if let Some(end) = session.import_end {
         return Err(Error::new(
@@ -175,14 +172,11 @@ async fn read_shared(
     if last >= log.until && last == end {
         return Ok(Some(end));
     }
-    Err(Error::new(
-        ErrorKind::Deleted,
-        format!(
-            "session {heir}: the events that it shares with the deleted session {} end within a commit; \
-             copy the store instead",
-            log.id
-        ),
-    ))
+    Err(Error::deleted(format!(
+        "session {heir}: the events that it shares with the deleted session {} end within a commit; \
+         copy the store instead",
+        log.id
+    )))
 }
 
 /// Passes the events of a session's own log in a range (after the first, up to the second) to `take`. Returns the last one,

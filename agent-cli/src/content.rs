@@ -228,8 +228,7 @@ fn pieces(path: PathBuf) -> BlobStream {
             let done = read();
             (done, path)
         });
-        let (done, path) =
-            read.await.map_err(|error| Error::new(ErrorKind::Unavailable, error.to_string()))?;
+        let (done, path) = read.await.map_err(|error| Error::unavailable(error.to_string()))?;
         let (file, piece) = done.map_err(|error| failed(&path, error))?;
         Ok(if piece.is_empty() { None } else { Some((piece.into(), (Some(file), path))) })
     })

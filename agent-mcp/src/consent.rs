@@ -51,7 +51,7 @@ fn parse(document: &Document) -> Result<Permissions> {
             "document {} has format {}, of a newer version; update agent-mcp",
             document.name, document.format
         );
-        return Err(Error::new(ErrorKind::Unsupported, text));
+        return Err(Error::unsupported(text));
     }
     serde_json::from_str(&document.text)
         .map_err(|_| Error::corrupt(format!("document {} holds no digests; remove it", document.name)))

@@ -157,7 +157,7 @@ impl Link {
     /// Calls a tool, if it still is what was offered.
     pub(crate) async fn call(&self, offered: &McpTool, arguments: JsonObject) -> Result<ToolOutput> {
         let name = &self.server.name;
-        let unavailable = |text: String| Error::new(ErrorKind::Unavailable, text);
+        let unavailable = |text: String| Error::unavailable(text);
         let (line, tools) = self.ready(false).await.map_err(|failed| {
             unavailable(format!("not called: MCP server {name} cannot be used: {}", failed.text))
         })?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use agent_core::json::RawJson;
 use agent_core::model::Actor;
 use agent_core::text::quoted;
-use agent_core::{Error, ErrorKind, Result, RunId, SessionId, SessionStore, async_trait};
+use agent_core::{Error, Result, RunId, SessionId, SessionStore, async_trait};
 use agent_runtime::configuration::ConfigLayers;
 use agent_runtime::documents::Documents;
 use agent_runtime::{AgentRuntime, Conversation, Plugin, SessionContext, ToolContext, ToolOutput, ToolSpec};
@@ -345,10 +345,7 @@ impl Inner {
             Some(hub)
         });
         hub.as_ref().ok_or_else(|| {
-            Error::new(
-                ErrorKind::Unavailable,
-                "the thread of the MCP servers cannot be started; free threads and memory",
-            )
+            Error::unavailable("the thread of the MCP servers cannot be started; free threads and memory")
         })
     }
 
@@ -519,7 +516,7 @@ impl Inner {
                 "tool {name} was not called: its arguments are no JSON object; name each argument"
             ))
         })?;
-        let unknown = || Error::new(ErrorKind::NotFound, format!("no MCP server has tool {name} now"));
+        let unknown = || Error::not_found(format!("no MCP server has tool {name} now"));
         let servers = self.of_run(context.session, context.run).ok_or_else(unknown)?;
         let (offered, link) = {
             let state = servers.state();
@@ -544,7 +541,7 @@ impl Inner {
             let text = format!(
                 "tool {name}: the work panicked or was ended; it is not known whether the tool took effect"
             );
-            Err(Error::new(ErrorKind::Unavailable, text))
+            Err(Error::unavailable(text))
         })
     }
 

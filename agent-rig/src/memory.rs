@@ -135,10 +135,7 @@ impl RigMemory {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::new(
-            ErrorKind::Unavailable,
-            "the conversation is created and deleted again and again; try again later",
-        ))
+        Err(Error::unavailable("the conversation is created and deleted again and again; try again later"))
     }
 
     async fn need_workspace(&self) -> Result<()> {

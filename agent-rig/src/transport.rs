@@ -14,7 +14,7 @@ use rig_core::http_client::{
 };
 use rig_core::wasm_compat::WasmCompatSend;
 
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, Result};
 
 use crate::frames::Frames;
 
@@ -82,7 +82,7 @@ impl ModelTransport {
             Err(error) => {
                 let text =
                     "no HTTP client for models can be made; check that the system has root certificates";
-                Err(Error::new(ErrorKind::Unavailable, format!("{text}: {error}")))
+                Err(Error::unavailable(format!("{text}: {error}")))
             }
         }
     }

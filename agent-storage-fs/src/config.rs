@@ -9,7 +9,7 @@ use agent_core::clock::Effects;
 use agent_core::setters;
 use agent_core::store::{Registry, percent_decode, split_address};
 use agent_core::text::quoted;
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, Result};
 use etcetera::BaseStrategy;
 
 use crate::io::{Io, RealIo};
@@ -136,17 +136,13 @@ impl FsConfig {
             && !app.starts_with('.')
             && app.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_. ".contains(&b));
         if !plain {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
+            return Err(Error::invalid(
                 "the application's name must be 1 to 64 letters, digits, blanks, -, _ and dots, and start with no dot",
             ));
         }
         let base = etcetera::base_strategy::choose_native_strategy().map_err(|source| {
-            Error::new(
-                ErrorKind::Unavailable,
-                "the home directory is not known; set HOME, or name a directory",
-            )
-            .with_source(source)
+            Error::unavailable("the home directory is not known; set HOME, or name a directory")
+                .with_source(source)
         })?;
         let data = if cfg!(windows) { base.cache_dir() } else { base.data_dir() };
         Ok(Self::new(data.join(app)))
@@ -172,21 +168,21 @@ impl FsConfig {
     /// `InvalidInput` if the text is not such a URL, has neither a path nor `app`, or names an unknown option; the errors of
     /// [`platform`](Self::platform).
     pub fn from_url(url: &str) -> Result<Self> {
-        let rest = url
-            .strip_prefix("files:")
-            .ok_or_else(|| invalid("this is no address of a store in files; write files:PATH".to_owned()))?;
+        let rest = url.strip_prefix("files:").ok_or_else(|| {
+            Error::invalid("this is no address of a store in files; write files:PATH".to_owned())
+        })?;
         let (path, mut options) = split_address(rest.strip_prefix("//").unwrap_or(rest))?;
         let app = options.iter().position(|(name, _)| name == "app").map(|at| options.swap_remove(at).1);
         let mut config = match (percent_decode(path)?, app) {
             (path, None) if path.is_empty() => {
-                return Err(invalid(
+                return Err(Error::invalid(
                     "the address files: names no folder; write files:PATH, or files:?app=NAME for the data folder of the user"
                         .to_owned(),
                 ));
             }
             (path, Some(app)) if path.is_empty() => Self::platform(&app)?,
             (_, Some(_)) => {
-                return Err(invalid(
+                return Err(Error::invalid(
                     "the address names a path and a program; leave one of the two out".to_owned(),
                 ));
             }
@@ -234,7 +230,7 @@ impl FsConfig {
     pub fn with_option(self, name: &str, value: &str) -> Result<Self> {
         let bad = || {
             let value = quoted(value);
-            invalid(format!("invalid value {value} for option {name}; supported: {}", Self::OPTIONS))
+            Error::invalid(format!("invalid value {value} for option {name}; supported: {}", Self::OPTIONS))
         };
         match (name, value) {
             ("sync", "full") => Ok(self.with_sync(Sync::Full)),
@@ -245,7 +241,9 @@ impl FsConfig {
                 let wait = Duration::from_millis(value.parse().map_err(|_| bad())?);
                 if wait > Self::MAX_LOCK_WAIT {
                     let most = Self::MAX_LOCK_WAIT.as_millis();
-                    return Err(invalid(format!("{value} is out of the range of {name}; give 0 to {most}")));
+                    return Err(Error::invalid(format!(
+                        "{value} is out of the range of {name}; give 0 to {most}"
+                    )));
                 }
                 Ok(self.with_lock_wait(wait))
             }
@@ -254,7 +252,9 @@ impl FsConfig {
                 Ok(self.with_open_sessions(usize::from(count)))
             }
             ("sync", _) => Err(bad()),
-            _ => Err(invalid(format!("unknown option {}; supported: {}", quoted(name), Self::OPTIONS))),
+            _ => {
+                Err(Error::invalid(format!("unknown option {}; supported: {}", quoted(name), Self::OPTIONS)))
+            }
         }
     }
 
@@ -340,13 +340,10 @@ impl fmt::Display for FsConfig {
     }
 }
 
-fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use agent_core::ErrorKind;
 
     /// Every option of an address has an effect, and an invalid value is refused.
     #[test]

@@ -96,10 +96,10 @@ fn judge(error: &io::Error) -> (ErrorKind, &'static str) {
 
 /// Error for damaged stored bytes.
 pub(crate) fn corrupt(path: &Path, what: &str) -> Error {
-    Error::new(
-        ErrorKind::Corrupt,
-        format!("{} {what}; nothing was overwritten; repair it or restore it from a backup", path.display()),
-    )
+    Error::corrupt(format!(
+        "{} {what}; nothing was overwritten; repair it or restore it from a backup",
+        path.display()
+    ))
 }
 
 /// Error for a file that is longer than any that this library writes there.
@@ -109,13 +109,10 @@ pub(crate) fn too_long(path: &Path, len: u64, most: u64) -> Error {
 
 /// Error for a file that a newer version of this library wrote.
 pub(crate) fn newer(path: &Path, format: i64) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!(
-            "{} has format {format}, which this version does not know; update the library",
-            path.display()
-        ),
-    )
+    Error::unsupported(format!(
+        "{} has format {format}, which this version does not know; update the library",
+        path.display()
+    ))
 }
 
 /// Error for a log, or a file that is derived from one, that another version of this library wrote.
@@ -123,13 +120,10 @@ pub(crate) fn other_format(path: &Path, format: i64) -> Error {
     if format > FORMAT {
         return newer(path, format);
     }
-    Error::new(
-        ErrorKind::Unsupported,
-        format!(
-            "{} has format {format}, which was never released; this version reads format {FORMAT}: use the version that wrote it, or another folder",
-            path.display()
-        ),
-    )
+    Error::unsupported(format!(
+        "{} has format {format}, which was never released; this version reads format {FORMAT}: use the version that wrote it, or another folder",
+        path.display()
+    ))
 }
 
 /// Error for a log that lacks events which this process has seen acknowledged.
@@ -147,51 +141,39 @@ pub(crate) fn of_index(error: Error) -> Error {
     }
     let text =
         format!("{error}; then run `chat rebuild`, which writes what belongs in the folder index again");
-    Error::new(ErrorKind::Corrupt, text)
+    Error::corrupt(text)
 }
 
 /// Error for a session that is known but has no folder.
 pub(crate) fn missing(folder: &Path, id: SessionId) -> Error {
-    Error::new(
-        ErrorKind::Corrupt,
-        format!(
-            "session {id} is missing: its folder {} was moved or removed; put it back or restore it from a backup, or delete the session",
-            folder.display()
-        ),
-    )
+    Error::corrupt(format!(
+        "session {id} is missing: its folder {} was moved or removed; put it back or restore it from a backup, or delete the session",
+        folder.display()
+    ))
 }
 
 /// Error for a workspace that is known but has no record.
 pub(crate) fn missing_workspace(record: &Path, id: WorkspaceId) -> Error {
-    Error::new(
-        ErrorKind::Corrupt,
-        format!(
-            "workspace {id} is missing: {} was moved or removed; put it back with its folder or restore it from a backup, or delete the workspace",
-            record.display()
-        ),
-    )
+    Error::corrupt(format!(
+        "workspace {id} is missing: {} was moved or removed; put it back with its folder or restore it from a backup, or delete the workspace",
+        record.display()
+    ))
 }
 
 /// Error for a folder that existed and is missing.
 pub(crate) fn vanished(path: &Path) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!(
-            "the folder {} was moved or removed while the store was open; put it back and try again, or open the store again",
-            path.display()
-        ),
-    )
+    Error::unavailable(format!(
+        "the folder {} was moved or removed while the store was open; put it back and try again, or open the store again",
+        path.display()
+    ))
 }
 
 /// Error for an object that was replaced by another while it was changed.
 pub(crate) fn replaced(path: &Path) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!(
-            "{} was moved or replaced by another program while it was changed, and nothing was written; try again",
-            path.display()
-        ),
-    )
+    Error::unavailable(format!(
+        "{} was moved or replaced by another program while it was changed, and nothing was written; try again",
+        path.display()
+    ))
 }
 
 /// Error for an object whose durability is in doubt after an earlier failure.

@@ -7,12 +7,11 @@ use std::time::Duration;
 use agent_core::clock::Effects;
 use agent_core::setters;
 use agent_core::store::{Registry, percent_decode};
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, Result};
 use object_store::client::HttpConnector;
 use url::Url;
 
 use crate::dialect::{Credentials, Dialect};
-use crate::error::invalid;
 use crate::layout::fields::IndexedField;
 use crate::layout::settings::Wanted;
 
@@ -121,35 +120,39 @@ impl S3Config {
             .as_ref()
             .and_then(|parsed| Dialect::ALL.into_iter().find(|dialect| parsed.scheme() == dialect.scheme()));
         let (Some(parsed), Some(dialect)) = (parsed, dialect) else {
-            return Err(invalid(
+            return Err(Error::invalid(
                 "this is no address of a bucket; write s3://BUCKET/PREFIX?OPTION=VALUE, gs://BUCKET/PREFIX or \
                  az://CONTAINER/PREFIX",
             ));
         };
         if let Some(missing) = dialect.missing() {
-            return Err(Error::new(ErrorKind::Unsupported, missing));
+            return Err(Error::unsupported(missing));
         }
         let (bucket, syntax) = (dialect.bucket(), dialect.syntax());
         if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err(invalid(format!(
+            return Err(Error::invalid(format!(
                 "the address has a user before its {bucket}; write {syntax}, and put credentials into the environment"
             )));
         }
         if parsed.port().is_some() {
-            return Err(invalid(format!(
+            return Err(Error::invalid(format!(
                 "the address has a port after its {bucket}; write {syntax}, and name the server by the option endpoint"
             )));
         }
         if parsed.fragment().is_some() {
-            return Err(invalid("the address has a part after #; write %23 if the character is meant"));
+            return Err(Error::invalid(
+                "the address has a part after #; write %23 if the character is meant",
+            ));
         }
         let name = percent_decode(parsed.host_str().unwrap_or_default())?;
         if name.is_empty() {
-            return Err(invalid(format!("the address names no {bucket}; write {syntax}?OPTION=VALUE")));
+            return Err(Error::invalid(format!(
+                "the address names no {bucket}; write {syntax}?OPTION=VALUE"
+            )));
         }
         // What the parser drops or changes without a word, such as `..` and line breaks, was hardly meant.
         if parsed.as_str() != url {
-            return Err(invalid(
+            return Err(Error::invalid(
                 "the address has a part . or .., or a character that an address does not have; write % and two \
                  hexadecimal digits for such a character",
             ));
@@ -207,7 +210,7 @@ impl S3Config {
         let part = |part: &str| !matches!(part, "" | "." | "..") && part.chars().all(plain);
         let fits = prefix.is_empty() || (prefix.len() <= 512 && prefix.split('/').all(part));
         if !fits {
-            return Err(invalid(
+            return Err(Error::invalid(
                 "the prefix must be parts of letters, digits and -_.= with single slashes between",
             ));
         }
@@ -236,7 +239,7 @@ impl S3Config {
     pub fn with_option(mut self, name: &str, value: &str) -> Result<Self> {
         let number = |most: u128| {
             let number = value.parse::<u64>().ok().filter(|number| (1..=most).contains(&u128::from(*number)));
-            number.ok_or_else(|| invalid(format!("the value of {name} is no number from 1 to {most}")))
+            number.ok_or_else(|| Error::invalid(format!("the value of {name} is no number from 1 to {most}")))
         };
         let millis = |most: Duration| number(most.as_millis()).map(Duration::from_millis);
         match name {
@@ -245,14 +248,14 @@ impl S3Config {
             "create" => match value {
                 "true" => Ok(self.with_create(true)),
                 "false" => Ok(self.with_create(false)),
-                _ => Err(invalid("the value of create is true or false")),
+                _ => Err(Error::invalid("the value of create is true or false")),
             },
             "index" => self.with_index(IndexedField::parse_all(value)?),
             "credentials" => {
                 self.credentials = match value {
                     "environment" => Credentials::Environment,
                     "instance" => Credentials::Instance,
-                    _ => return Err(invalid("the value of credentials is environment or instance")),
+                    _ => return Err(Error::invalid("the value of credentials is environment or instance")),
                 };
                 Ok(self)
             }
@@ -364,6 +367,7 @@ impl fmt::Display for S3Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use agent_core::ErrorKind;
 
     #[test]
     fn errors_do_not_repeat_a_long_address() {

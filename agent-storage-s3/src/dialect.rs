@@ -1,14 +1,12 @@
 //! Kinds of servers, and the client settings of each.
 
-use agent_core::Result;
 use agent_core::text::quoted;
+use agent_core::{Error, Result};
 use object_store::aws::AmazonS3ConfigKey;
 #[cfg(feature = "azure")]
 use object_store::azure::AzureConfigKey;
 #[cfg(feature = "gcs")]
 use object_store::gcp::GoogleConfigKey;
-
-use crate::error::invalid;
 
 /// Kind of server, by the protocol that it speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +100,7 @@ impl Dialect {
                 "account_name, access_key, sas_token, client_id, client_secret, tenant_id, endpoint, allow_http",
             ),
         };
-        Err(invalid(format!(
+        Err(Error::invalid(format!(
             "unknown option {}; supported: deadline_ms, attempt_ms, concurrency, create, credentials, index, and those of \
              object_store's {client} ({options}, ...)",
             quoted(name)

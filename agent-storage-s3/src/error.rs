@@ -177,14 +177,14 @@ fn without_bucket(doing: &str, place: &str) -> String {
 /// Error for a list that was answered with 404, which only a missing bucket explains.
 pub(crate) fn no_bucket_to_list(place: &str) -> Error {
     let cause = Cause { text: "the server answered 404 to a list".to_owned(), is_without_bucket: true };
-    Error::new(ErrorKind::Unavailable, without_bucket("list objects", place)).with_source(cause)
+    Error::unavailable(without_bucket("list objects", place)).with_source(cause)
 }
 
 /// Returns the error for a store that cannot be opened: without its bucket, there is no store.
 pub(crate) fn at_opening(error: Error) -> Error {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<Cause>()).cloned();
     match cause.filter(|cause| cause.is_without_bucket) {
-        Some(cause) => Error::new(ErrorKind::NotFound, error.to_string()).with_source(cause),
+        Some(cause) => Error::not_found(error.to_string()).with_source(cause),
         None => error,
     }
 }
@@ -196,7 +196,7 @@ pub(crate) fn failed(doing: &str, place: &str, source: &object_store::Error) -> 
     let (kind, remedy) = match source {
         E::NotFound { .. } | E::Generic { .. } if is_without_bucket(source) => {
             let text = without_bucket(doing, place);
-            return Error::new(ErrorKind::Unavailable, text).with_source(Cause::of(source));
+            return Error::unavailable(text).with_source(Cause::of(source));
         }
         _ if is_denied(source) && text.contains("Quota") => {
             (ErrorKind::Full, "the quota is used up; make room, then try again")
@@ -228,7 +228,7 @@ pub(crate) fn failed(doing: &str, place: &str, source: &object_store::Error) -> 
             let text = format!(
                 "cannot {doing}: the server or the way to it failed: {place}; try again, and check the address and the network"
             );
-            return Error::new(ErrorKind::Unavailable, text).with_source(Cause::of(source));
+            return Error::unavailable(text).with_source(Cause::of(source));
         }
     };
     tracing::debug!(error = %source, "a request failed");
@@ -237,26 +237,16 @@ pub(crate) fn failed(doing: &str, place: &str, source: &object_store::Error) -> 
 
 /// Error for a server that did not answer in time.
 pub(crate) fn late(doing: &str, place: &str) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!(
-            "cannot {doing}: {place} did not answer in time; try again, and check the address and the network"
-        ),
-    )
+    Error::unavailable(format!(
+        "cannot {doing}: {place} did not answer in time; try again, and check the address and the network"
+    ))
     .timed_out()
 }
 
 /// Error for an address or an option that is wrong.
-pub(crate) fn invalid(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
-}
-
 /// Error for damaged stored bytes.
 pub(crate) fn corrupt(object: &str, what: &str) -> Error {
-    Error::new(
-        ErrorKind::Corrupt,
-        format!("{object} {what}; nothing was overwritten; repair it or restore it from a backup"),
-    )
+    Error::corrupt(format!("{object} {what}; nothing was overwritten; repair it or restore it from a backup"))
 }
 
 /// Returns whether an error concerns one object only, so that a list reports it and continues.

@@ -85,7 +85,7 @@ impl S3Store {
                         && bucket.first(&all, None, bucket.deadline()).await?.is_none()
                     {
                         let text = format!("{config} holds no store; check the address");
-                        return Err(Error::new(ErrorKind::NotFound, text));
+                        return Err(Error::not_found(text));
                     }
                     probe::probe(&mut bucket, config.prefix(), &config.wanted).await?;
                 }

@@ -8,7 +8,7 @@ use agent_core::clock::Effects;
 use agent_core::setters;
 use agent_core::store::{Registry, percent_decode, split_address};
 use agent_core::text::quoted;
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, Result};
 
 /// Durability that a write has when it returns.
 ///
@@ -145,13 +145,13 @@ impl SqliteConfig {
     ///
     /// `InvalidInput` if the text is not such a URL, or names an unknown option.
     pub fn from_url(url: &str) -> Result<Self> {
-        let rest = url
-            .strip_prefix("sqlite:")
-            .ok_or_else(|| invalid("this is no address of a SQLite store; write sqlite:PATH".to_owned()))?;
+        let rest = url.strip_prefix("sqlite:").ok_or_else(|| {
+            Error::invalid("this is no address of a SQLite store; write sqlite:PATH".to_owned())
+        })?;
         let (path, options) = split_address(rest.strip_prefix("//").unwrap_or(rest))?;
         let path = percent_decode(path)?;
         if path.is_empty() {
-            return Err(invalid("the address names no file; write sqlite:PATH".to_owned()));
+            return Err(Error::invalid("the address names no file; write sqlite:PATH".to_owned()));
         }
         let mut config = Self::new(path);
         for (name, value) in options {
@@ -197,7 +197,7 @@ impl SqliteConfig {
     pub fn with_option(self, name: &str, value: &str) -> Result<Self> {
         let bad = || {
             let value = quoted(value);
-            invalid(format!("invalid value {value} for option {name}; supported: {}", Self::OPTIONS))
+            Error::invalid(format!("invalid value {value} for option {name}; supported: {}", Self::OPTIONS))
         };
         match name {
             "sync" => Ok(self.with_sync(match value {
@@ -225,7 +225,9 @@ impl SqliteConfig {
                 }
                 Ok(self.with_cache_kib(kib))
             }
-            _ => Err(invalid(format!("unknown option {}; supported: {}", quoted(name), Self::OPTIONS))),
+            _ => {
+                Err(Error::invalid(format!("unknown option {}; supported: {}", quoted(name), Self::OPTIONS)))
+            }
         }
     }
 
@@ -299,16 +301,13 @@ const MAX_CACHE_KIB: u32 = i32::MAX as u32;
 
 /// Error for a value of an option that is out of its range.
 fn beyond(name: &str, value: &str, least: u32, most: u128) -> Error {
-    invalid(format!("{value} is out of the range of {name}; give {least} to {most}"))
-}
-
-fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
+    Error::invalid(format!("{value} is out of the range of {name}; give {least} to {most}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use agent_core::ErrorKind;
 
     /// A value of an address that is out of its range is refused by name, and the largest one is taken. The setters
     /// reduce it, as documented.

@@ -118,19 +118,15 @@ pub(crate) fn log_is_used(path: &Path) -> Error {
 
 /// Error for a file that other processes kept locked for too long.
 pub(crate) fn busy(doing: &str) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!("cannot {doing}: another process kept the file locked for too long; find that process, or try again"),
-    )
+    Error::unavailable(format!(
+        "cannot {doing}: another process kept the file locked for too long; find that process, or try again"
+    ))
     .timed_out()
 }
 
 /// Error for damaged stored bytes.
 pub(crate) fn corrupt(object: &str, what: &str) -> Error {
-    Error::new(
-        ErrorKind::Corrupt,
-        format!("{object} {what}; nothing was overwritten; repair it or restore it from a backup"),
-    )
+    Error::corrupt(format!("{object} {what}; nothing was overwritten; repair it or restore it from a backup"))
 }
 
 /// Error for a store whose writer thread has ended.

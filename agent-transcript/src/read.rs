@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::lines::{heading, is_mark, unescape, unquote};
 use crate::write::Seal;
 use crate::{Frontmatter, Speaker, TRANSCRIPT_FORMAT, Transcript, TranscriptForm, TranscriptMessage};
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, Result};
 
 /// Transcript, and the form in which it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,12 +61,9 @@ impl Transcript {
         match format.parse::<u64>() {
             Ok(TRANSCRIPT_FORMAT) => {}
             Ok(newer) if newer > TRANSCRIPT_FORMAT => {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    format!(
-                        "the transcript has format {newer}, but this program reads up to {TRANSCRIPT_FORMAT}; update the program"
-                    ),
-                ));
+                return Err(Error::unsupported(format!(
+                    "the transcript has format {newer}, but this program reads up to {TRANSCRIPT_FORMAT}; update the program"
+                )));
             }
             _ => return Err(out_of_grammar(2, "the format is not a known number; write `format: 2`")),
         }

@@ -472,13 +472,10 @@ impl Documents {
     /// `NotFound` if there is no such version; errors of [`put`](Self::put).
     pub async fn restore(&self, name: &str, revision: Revision, actor: Actor) -> Result<Revision> {
         let version = self.version(name, revision).await?.ok_or_else(|| {
-            Error::new(
-                ErrorKind::NotFound,
-                format!(
-                    "session {} has no version {revision} of document {name}; list its versions",
-                    self.session
-                ),
-            )
+            Error::not_found(format!(
+                "session {} has no version {revision} of document {name}; list its versions",
+                self.session
+            ))
         })?;
         self.put(DocumentWrite::new(name, version.text, actor).with_format(version.format)).await
     }
@@ -610,13 +607,10 @@ impl Migrations {
     pub fn read(&self, name: &str, format: u32, text: &str) -> Result<String> {
         let known = usize::try_from(format).ok().and_then(|format| self.steps.get(format..));
         let Some(steps) = known else {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "document {name} has format {format}; this program reads up to {}, update it",
-                    self.current()
-                ),
-            ));
+            return Err(Error::unsupported(format!(
+                "document {name} has format {format}; this program reads up to {}, update it",
+                self.current()
+            )));
         };
         steps.iter().try_fold(text.to_owned(), |text, step| step(&text))
     }

@@ -105,10 +105,9 @@ struct Manifest {
 impl Manifest {
     fn parse(text: &str, format: u32, revision: Revision, object: &dyn fmt::Display) -> Result<Self> {
         if format != FORMAT {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("the list of files of {object} has format {format}; update this program"),
-            ));
+            return Err(Error::unsupported(format!(
+                "the list of files of {object} has format {format}; update this program"
+            )));
         }
         let corrupt = || Error::corrupt(format!("the list of files of {object} is damaged; restore a copy"));
         let parts: Vec<Part> =
@@ -234,10 +233,10 @@ impl WorkspaceFiles {
         check_text("name of a file", name, NAME_MAX_BYTES)?;
         let workspace = self.storage.workspaces.load(self.hidden.workspace()).await?;
         if workspace.status == WorkspaceStatus::Deleting {
-            return Err(Error::new(
-                ErrorKind::Deleted,
-                format!("workspace {} is being deleted; store the file in another workspace", workspace.id),
-            ));
+            return Err(Error::deleted(format!(
+                "workspace {} is being deleted; store the file in another workspace",
+                workspace.id
+            )));
         }
         let session = self.hidden.open(&self.storage.sessions).await?.id;
         let media = self.store(session, info, &content).await?.with_name(name);

@@ -139,21 +139,18 @@ impl WorkspaceManager {
 
 /// Returns the error of a key that never had a session.
 pub fn absent(workspace: WorkspaceId, key: &ConversationKey) -> Error {
-    Error::new(
-        ErrorKind::NotFound,
-        format!("workspace {workspace} never had a conversation with the key {}", quoted(key.as_str())),
-    )
+    Error::not_found(format!(
+        "workspace {workspace} never had a conversation with the key {}",
+        quoted(key.as_str())
+    ))
 }
 
 /// Returns the error of a key whose newest session is deleted.
 pub fn deleted(workspace: WorkspaceId, key: &ConversationKey) -> Error {
-    Error::new(
-        ErrorKind::Deleted,
-        format!(
-            "the conversation {} of workspace {workspace} was deleted; recreate_conversation begins a new one with this key, if the workspace is still there",
-            quoted(key.as_str())
-        ),
-    )
+    Error::deleted(format!(
+        "the conversation {} of workspace {workspace} was deleted; recreate_conversation begins a new one with this key, if the workspace is still there",
+        quoted(key.as_str())
+    ))
 }
 
 fn damaged(workspace: WorkspaceId, key: &ConversationKey, id: SessionId, error: Error) -> Error {
@@ -167,11 +164,8 @@ fn damaged(workspace: WorkspaceId, key: &ConversationKey, id: SessionId, error: 
 
 /// Returns the error of a lookup that other processes kept invalidating.
 pub fn keeps_changing(workspace: WorkspaceId, key: &ConversationKey) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!(
-            "the conversation {} of workspace {workspace} keeps being created and deleted; try again",
-            quoted(key.as_str())
-        ),
-    )
+    Error::unavailable(format!(
+        "the conversation {} of workspace {workspace} keeps being created and deleted; try again",
+        quoted(key.as_str())
+    ))
 }

@@ -8,7 +8,7 @@ use agent_core::event::{
 use agent_core::model::Actor;
 use agent_core::session::SessionRecord;
 use agent_core::store::{HiddenSession, ReadEvents};
-use agent_core::{Error, ErrorKind, Result, Seq, SessionStoreExt, Sessions, Storage, Timestamp, WorkspaceId};
+use agent_core::{Error, Result, Seq, SessionStoreExt, Sessions, Storage, Timestamp, WorkspaceId};
 
 /// Maximum number of attempts of a change, if other writers interfere.
 const ATTEMPTS: usize = 64;
@@ -225,12 +225,9 @@ impl Learnings {
         let mut attempts = Attempts::at_most(ATTEMPTS);
         loop {
             let missing = || {
-                Error::new(
-                    ErrorKind::NotFound,
-                    format!(
-                        "event {learning} is not a learning of this agent; use the number of a listed learning"
-                    ),
-                )
+                Error::not_found(format!(
+                    "event {learning} is not a learning of this agent; use the number of a listed learning"
+                ))
             };
             let now = self.hidden.find(&*self.sessions).await?.ok_or_else(missing)?;
             let is_it = |body: &EventPayload| matches!(body, EventPayload::SessionLearningPromoted(it) if it.learning == learning);

@@ -242,10 +242,7 @@ impl WorkspaceManager {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::new(
-            ErrorKind::Unavailable,
-            format!("the workspace of device {device} keeps changing; try again"),
-        ))
+        Err(Error::unavailable(format!("the workspace of device {device} keeps changing; try again")))
     }
 
     /// Returns the workspace `default`; creates it if it does not exist.
@@ -578,10 +575,7 @@ impl WorkspaceManager {
             };
             main = self.change(id, replace).await?.main_session;
         }
-        Err(Error::new(
-            ErrorKind::Unavailable,
-            format!("the main session of workspace {id} keeps changing; try again"),
-        ))
+        Err(Error::unavailable(format!("the main session of workspace {id} keeps changing; try again")))
     }
 
     async fn session_or_new(&self, new: NewSession) -> Result<Arc<SessionRecord>> {
@@ -671,10 +665,9 @@ impl WorkspaceManager {
     pub async fn set_main_session(&self, id: WorkspaceId, session: SessionId) -> Result<Workspace> {
         let record = self.storage.sessions.load(session).await?;
         if record.status.state == SessionState::Deleted {
-            return Err(Error::new(
-                ErrorKind::Deleted,
-                format!("session {session} was deleted; choose another main session"),
-            ));
+            return Err(Error::deleted(format!(
+                "session {session} was deleted; choose another main session"
+            )));
         }
         if record.workspace != id {
             return Err(Error::invalid(format!(

@@ -39,7 +39,7 @@ use agent_core::json::{JsonFault, RawJson, check_document, to_text};
 use agent_core::model::Actor;
 use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
-use agent_core::{Error, ErrorKind, Result, SessionId, SessionStore, SessionStoreExt, Sessions};
+use agent_core::{Error, Result, SessionId, SessionStore, SessionStoreExt, Sessions};
 use agent_transcript::{Speaker, TranscriptMessage};
 
 /// Version of the document format that is written.
@@ -201,10 +201,7 @@ impl StatePayload {
     pub async fn export(store: &dyn SessionStore, id: SessionId) -> Result<Self> {
         let session = store.load(id).await?;
         if session.status.state == SessionState::Deleted {
-            return Err(Error::new(
-                ErrorKind::Deleted,
-                format!("session {id} was deleted; there is nothing to export"),
-            ));
+            return Err(Error::deleted(format!("session {id} was deleted; there is nothing to export")));
         }
         let mut state = Self::new();
         let mut events = store.events(id, session.visible_from);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::BLOB_MAX_BYTES;
-use agent_core::{Error, ErrorKind, SessionId, SessionStore};
+use agent_core::{Error, SessionId, SessionStore};
 use serde_json::json;
 
 use super::site::Site;
@@ -44,7 +44,7 @@ pub(super) async fn list(site: &Site<'_>, id: SessionId, limit: usize) -> Result
 async fn existing(sessions: &dyn SessionStore, id: SessionId) -> Result<Arc<SessionRecord>> {
     let session = sessions.load(id).await?;
     if session.status.state == SessionState::Deleted {
-        return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")).into());
+        return Err(Error::deleted(format!("session {id} was deleted")).into());
     }
     Ok(session)
 }

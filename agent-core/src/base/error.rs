@@ -194,7 +194,7 @@ impl ErrorKind {
 ///
 /// let refused = Error::invalid("the title is empty; give 1 to 512 bytes");
 /// assert_eq!(refused.write_outcome(), WriteOutcome::NotApplied);
-/// let lost = Error::new(ErrorKind::Unavailable, "no reply; send it again").with_outcome(WriteOutcome::Unknown);
+/// let lost = Error::unavailable("no reply; send it again").with_outcome(WriteOutcome::Unknown);
 /// assert_eq!(lost.write_outcome(), WriteOutcome::Unknown);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -305,7 +305,7 @@ impl Error {
     /// ```
     /// use agent_core::{Error, ErrorKind};
     ///
-    /// assert!(Error::new(ErrorKind::Deleted, "session 019c… was deleted").is_absent());
+    /// assert!(Error::deleted("session 019c… was deleted").is_absent());
     /// assert!(!Error::corrupt("session 019c… has no first event").is_absent());
     /// ```
     pub fn is_absent(&self) -> bool {
@@ -325,6 +325,26 @@ impl Error {
     /// Creates an error of kind [`ErrorKind::Corrupt`].
     pub fn corrupt(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Corrupt, message)
+    }
+
+    /// Creates an error of kind [`ErrorKind::NotFound`].
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::NotFound, message)
+    }
+
+    /// Creates an error of kind [`ErrorKind::Deleted`].
+    pub fn deleted(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Deleted, message)
+    }
+
+    /// Creates an error of kind [`ErrorKind::Unsupported`].
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unsupported, message)
+    }
+
+    /// Creates an error of kind [`ErrorKind::Unavailable`].
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unavailable, message)
     }
 }
 

@@ -11,7 +11,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, Result};
 use crate::base::text::Text;
 
 /// One JSON value as text: compact (no white space outside strings), otherwise exactly as it was given.
@@ -559,14 +559,11 @@ pub fn check_document(text: &str, kind: &str, format: u64) -> Result<()> {
         Ordering::Equal => return Ok(()),
         Ordering::Greater => "update the library",
     };
-    Err(Error::new(
-        ErrorKind::Unsupported,
-        format!(
-            "the document is a {:?} of format {}, and a {kind:?} of format {format} is read here; {remedy}",
-            head.kind.chars().take(32).collect::<String>(),
-            head.format
-        ),
-    ))
+    Err(Error::unsupported(format!(
+        "the document is a {:?} of format {}, and a {kind:?} of format {format} is read here; {remedy}",
+        head.kind.chars().take(32).collect::<String>(),
+        head.format
+    )))
 }
 
 /// JSON form of a duration: whole milliseconds. For `#[serde(with = "millis")]`.

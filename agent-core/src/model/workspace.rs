@@ -198,7 +198,7 @@ impl Workspace {
                 ));
             }
             (Precondition::Matches(_) | Precondition::MustExist, None) => {
-                return Err(Error::new(ErrorKind::NotFound, format!("workspace {} does not exist", self.id)));
+                return Err(Error::not_found(format!("workspace {} does not exist", self.id)));
             }
             _ => {}
         }

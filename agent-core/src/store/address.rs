@@ -21,7 +21,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::base::percent::percent_decode;
-use crate::base::{Error, ErrorKind, Result, TenantId, quoted};
+use crate::base::{Error, Result, TenantId, quoted};
 use crate::store::memory::MemoryStore;
 use crate::store::storage::{Backend, Storage};
 
@@ -128,7 +128,7 @@ impl Registry {
     /// ```
     pub fn register_missing(&mut self, scheme: &str, remedy: impl Into<String>) {
         let remedy = remedy.into();
-        let parse: Parse = Arc::new(move |_| Err(Error::new(ErrorKind::Unsupported, remedy.clone())));
+        let parse: Parse = Arc::new(move |_| Err(Error::unsupported(remedy.clone())));
         self.0.insert(scheme.into(), Scheme { form: None, parse });
     }
 

@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::base::{BlobName, Error, ErrorKind, Result, Seq, SessionId};
+use crate::base::{BlobName, Error, Result, Seq, SessionId};
 use crate::model::{BLOB_CHUNK_BYTES, BlobInfo};
 use crate::setters;
 use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page, PageQuery};
@@ -266,7 +266,7 @@ impl ReadBlob {
             "session {session} has no blob {name} of its own; if it is a fork, read it from the session whose events name it, \
              otherwise put it"
         );
-        Error::new(ErrorKind::NotFound, text)
+        Error::not_found(text)
     }
 
     /// Returns the error for a blob that is not there, although the event `seq` of the session names it.
@@ -276,7 +276,7 @@ impl ReadBlob {
             "blob {name}, which event {seq} of session {session} names, is lost; put the same bytes for that session again, or \
              restore the store from a backup"
         );
-        Error::new(ErrorKind::Corrupt, text)
+        Error::corrupt(text)
     }
 }
 

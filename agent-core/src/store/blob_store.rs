@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 
-use crate::base::{Error, ErrorKind, Result, SessionId};
+use crate::base::{Error, Result, SessionId};
 use crate::model::BlobInfo;
 use crate::store::blob::{BlobContent, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
 use crate::store::page::Page;
@@ -141,12 +141,9 @@ pub(crate) struct NoBlobs;
 impl NoBlobs {
     fn refused<T>(session: Option<SessionId>) -> Result<T> {
         let of = session.map_or_else(String::new, |session| format!("session {session}: "));
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "{of}this store keeps no blobs; use a store that does, or give the address of the content"
-            ),
-        ))
+        Err(Error::unsupported(format!(
+            "{of}this store keeps no blobs; use a store that does, or give the address of the content"
+        )))
     }
 }
 

@@ -322,7 +322,7 @@ impl HiddenSession {
     fn checked(&self, session: Arc<SessionRecord>, label: &str) -> Result<Arc<SessionRecord>> {
         use SessionState::Deleted;
         if session.status.state == Deleted {
-            return Err(Error::new(ErrorKind::Deleted, format!("the hidden session {label} was deleted")));
+            return Err(Error::deleted(format!("the hidden session {label} was deleted")));
         }
         if session.attributes.labels.get(Self::LABEL).is_none_or(|it| it != label) {
             return Err(Error::new(

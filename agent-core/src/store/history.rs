@@ -197,7 +197,7 @@ pub(crate) async fn fold_to(store: &dyn SessionStore, now: &SessionRecord, at: S
 }
 
 fn purged(id: SessionId) -> Error {
-    Error::new(ErrorKind::Deleted, format!("session {id} was deleted, and its events purged"))
+    Error::deleted(format!("session {id} was deleted, and its events purged"))
 }
 
 /// Returns the neighbours of an event at which a history may be divided, if it may not be divided at the event itself:

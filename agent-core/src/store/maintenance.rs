@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Error, ErrorKind, Reason, Result, SessionId, TenantId, Timestamp, is_default};
+use crate::base::{Error, Reason, Result, SessionId, TenantId, Timestamp, is_default};
 use crate::session::SessionRecord;
 use crate::store::page::Damaged;
 
@@ -88,12 +88,9 @@ pub trait Maintenance: fmt::Debug + Send + Sync + 'static {
         reason: Reason,
     ) -> Result<Arc<SessionRecord>> {
         let _ = (at, reason);
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "session {id} is damaged, and this store deletes no damaged sessions; restore it from a copy first"
-            ),
-        ))
+        Err(Error::unsupported(format!(
+            "session {id} is damaged, and this store deletes no damaged sessions; restore it from a copy first"
+        )))
     }
 
     /// Returns the work that the store has put off, for all of its tenants. [`maintain`](Self::maintain) does it, except for

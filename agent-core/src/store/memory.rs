@@ -230,15 +230,15 @@ impl Data {
 }
 
 fn no_session(id: SessionId) -> Error {
-    Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
+    Error::not_found(format!("session {id} does not exist"))
 }
 
 fn no_workspace(id: WorkspaceId) -> Error {
-    Error::new(ErrorKind::NotFound, format!("workspace {id} does not exist"))
+    Error::not_found(format!("workspace {id} does not exist"))
 }
 
 fn workspace_deleted(id: WorkspaceId) -> Error {
-    Error::new(ErrorKind::Deleted, format!("workspace {id} was deleted; its id is not used again"))
+    Error::deleted(format!("workspace {id} was deleted; its id is not used again"))
 }
 
 #[async_trait]
@@ -339,10 +339,7 @@ impl SessionStore for MemoryStore {
 fn check_parent(data: &Data, parent: SessionId) -> Result<()> {
     let record = &data.log(parent)?.record;
     if record.status.state == SessionState::Deleted {
-        return Err(Error::new(
-            ErrorKind::Deleted,
-            format!("session {parent} was deleted; it has no new forks or children"),
-        ));
+        return Err(Error::deleted(format!("session {parent} was deleted; it has no new forks or children")));
     }
     Ok(())
 }
@@ -374,12 +371,9 @@ impl BlobStore for MemoryStore {
                 && !log.events.iter().any(|event| event.blobs.contains(&name))
         };
         if data.sessions.get(&session).is_some_and(is_refused) {
-            return Err(Error::new(
-                ErrorKind::Deleted,
-                format!(
-                    "session {session} was deleted; it takes no blobs but those that its remaining events name"
-                ),
-            ));
+            return Err(Error::deleted(format!(
+                "session {session} was deleted; it takes no blobs but those that its remaining events name"
+            )));
         }
         data.blobs.entry(session).or_default().insert(name, bytes);
         Ok(())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::base::{Error, ErrorKind, Result};
+use crate::base::{Error, Result};
 
 /// Number of operations above what any store runs at once; the maximum that one request of a semaphore can acquire.
 const MOST: u32 = u32::MAX >> 3;
@@ -111,7 +111,7 @@ impl OpenState {
     }
 
     fn error(&self) -> Error {
-        Error::new(ErrorKind::Unavailable, format!("{} was closed; open it again", self.0.name))
+        Error::unavailable(format!("{} was closed; open it again", self.0.name))
     }
 }
 
@@ -120,6 +120,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
+    use crate::base::ErrorKind;
 
     /// Closing waits for what has begun, refuses what comes later, and does its work once.
     #[tokio::test]

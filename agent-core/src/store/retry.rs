@@ -100,7 +100,7 @@ pub(crate) async fn find_commit(store: &dyn SessionStore, commit: &Commit) -> Re
 fn store_panicked(commit: &Commit) -> Error {
     let text =
         format!("the store panicked at commit {} of session {}; send it again", commit.id, commit.session);
-    Error::new(ErrorKind::Unavailable, text).with_outcome(WriteOutcome::Unknown)
+    Error::unavailable(text).with_outcome(WriteOutcome::Unknown)
 }
 
 /// Returns whether an error concerns only this attempt, and does not show whether an earlier one was applied.

@@ -21,7 +21,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::LeaseRequest;
 use agent_core::isolated::isolated;
 use agent_core::json::RawJson;
-use agent_core::{Error, ErrorKind, Result, SessionId, Storage};
+use agent_core::{Error, Result, SessionId, Storage};
 use agent_workspace::WorkspaceManager;
 use agent_workspace::blobs::with_blobs;
 use agent_workspace::secrets::Secrets;
@@ -412,10 +412,9 @@ impl AgentRuntime {
         let time = grace.max(Duration::from_secs(5));
         timeout(time, runs.ended()).await.map_err(|_| {
             let left = *runs.count.borrow();
-            Error::new(
-                ErrorKind::Unavailable,
-                format!("{left} runs did not end; their sessions continue when their leases have expired"),
-            )
+            Error::unavailable(format!(
+                "{left} runs did not end; their sessions continue when their leases have expired"
+            ))
         })
     }
 
@@ -513,7 +512,7 @@ impl RunPermit {
 }
 
 pub(crate) fn shutting_down() -> Error {
-    Error::new(ErrorKind::Unavailable, "the agent is shutting down; it starts no more runs")
+    Error::unavailable("the agent is shutting down; it starts no more runs")
 }
 
 impl Drop for RunPermit {

@@ -10,7 +10,7 @@ use agent_core::event::NewEvent;
 use agent_core::model::{Patch, Workspace};
 use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
-use agent_core::{DeviceId, Error, ErrorKind, Result, SessionId, WorkspaceId};
+use agent_core::{DeviceId, Error, Result, SessionId, WorkspaceId};
 
 /// Handle to one session. Cloning is cheap; it holds no lease and blocks no other process.
 ///
@@ -127,7 +127,7 @@ impl AgentRuntime {
     pub async fn conversation_by_id(&self, id: SessionId) -> Result<Conversation> {
         let session = self.storage.sessions.load(id).await?;
         if session.status.state == SessionState::Deleted {
-            return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")));
+            return Err(Error::deleted(format!("session {id} was deleted")));
         }
         Ok(Conversation::new(self.clone(), session))
     }

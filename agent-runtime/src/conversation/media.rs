@@ -281,19 +281,19 @@ impl Conversation {
     /// Those of [`output_content`](Self::output_content).
     pub async fn output_range(&self, result: &ToolResult, range: Range<u64>) -> Result<BlobContent> {
         if result.omitted {
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                format!("session {} does not keep the output of call {}", self.id(), result.call),
-            ));
+            return Err(Error::not_found(format!(
+                "session {} does not keep the output of call {}",
+                self.id(),
+                result.call
+            )));
         }
         let text = match &result.full {
             Some(FullOutput { sha256: Some(sha256), .. }) => {
                 return self.open_blob(*sha256, range).await.map_err(|error| match error.kind() {
                     // An output is put before its event names it.
-                    ErrorKind::NotFound => Error::new(
-                        ErrorKind::Corrupt,
-                        format!("the whole output of call {} is lost: {error}", result.call),
-                    ),
+                    ErrorKind::NotFound => {
+                        Error::corrupt(format!("the whole output of call {} is lost: {error}", result.call))
+                    }
                     _ => error,
                 });
             }
@@ -313,7 +313,7 @@ impl Conversation {
         let (sessions, record) = (&self.runtime().storage().sessions, self.refresh().await?);
         if record.status.state == SessionState::Deleted {
             // Its forks may read what is left of it.
-            return Err(Error::new(ErrorKind::Deleted, format!("session {} was deleted", record.id)));
+            return Err(Error::deleted(format!("session {} was deleted", record.id)));
         }
         open_blob(&**sessions, &record, ReadBlob::new(self.id(), name).with_range(range)).await
     }

@@ -98,7 +98,7 @@ fn run_of(ended: &Result<RunReport, RunError>) -> Option<agent_core::RunId> {
 fn next(handle: &SessionRef, now: &SessionRecord, input: Seq) -> Result<Next, RunError> {
     if now.status.state == SessionState::Deleted {
         let text = format!("session {} was deleted; its input of event {input} has no answer", now.id);
-        return Err(Error::new(ErrorKind::Deleted, text).into());
+        return Err(Error::deleted(text).into());
     }
     if input > now.last_input {
         return Err(no_input(now.id, input).into());

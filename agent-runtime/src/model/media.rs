@@ -96,7 +96,7 @@ pub(crate) async fn open_blob(
          a backup",
         session.id, read.name
     );
-    Err(Error::new(ErrorKind::NotFound, text))
+    Err(Error::not_found(text))
 }
 
 /// Reads a blob of the session or of one of its ancestors; `None` if it is lost or damaged.

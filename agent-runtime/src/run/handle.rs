@@ -12,7 +12,7 @@ use crate::run::report::{Queued, RunOutcome, RunReport, Update};
 use crate::run::updates::UpdateReceiver;
 use agent_core::event::{Message, NewEvent};
 use agent_core::model::Actor;
-use agent_core::{Error, ErrorKind, Result, RunId, Seq, SessionId};
+use agent_core::{Error, Result, RunId, Seq, SessionId};
 
 /// Message to an agent, with its author. A `&str`, a `String` and a [`Message`] convert into an input of
 /// [`Actor::USER`].
@@ -322,13 +322,10 @@ impl Run {
             }
         }
         let run = self.id.map_or_else(String::new, |id| format!(" {id}"));
-        Err(RunError::Store(Error::new(
-            ErrorKind::Unavailable,
-            format!(
-                "session {}: the task of run{run} was lost; the session continues when its lease has expired",
-                self.session
-            ),
-        )))
+        Err(RunError::Store(Error::unavailable(format!(
+            "session {}: the task of run{run} was lost; the session continues when its lease has expired",
+            self.session
+        ))))
     }
 }
 

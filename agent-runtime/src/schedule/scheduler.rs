@@ -506,10 +506,7 @@ impl Drop for Own {
 
 /// Returns the error for host code that panicked while the scheduler looked for due sessions.
 fn panicked() -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        "the stores, the tenants or the secrets panicked; the scheduler tries again",
-    )
+    Error::unavailable("the stores, the tenants or the secrets panicked; the scheduler tries again")
 }
 
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {

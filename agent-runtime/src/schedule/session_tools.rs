@@ -123,13 +123,10 @@ impl SessionTools {
     async fn start_child(&self, call: &Call, asked: StartChild) -> Result<RawJson> {
         let parent = &call.session;
         if parent.depth >= self.max_depth {
-            return Err(Error::new(
-                ErrorKind::LimitExceeded,
-                format!(
-                    "session {} is {} levels deep, which is the maximum for starting others; do the task here",
-                    parent.id, parent.depth
-                ),
-            ));
+            return Err(Error::limit(format!(
+                "session {} is {} levels deep, which is the maximum for starting others; do the task here",
+                parent.id, parent.depth
+            )));
         }
         let id = SessionId::from_uuid(call.derived("child"));
         let title = asked.title.map(Title::generated);
@@ -226,10 +223,11 @@ async fn cancel_timer(call: &Call, asked: CancelTimer) -> Result<RawJson> {
         call.sessions().commit_with_retry(call.commit(SessionTools::CANCEL_TIMER).with_event(said)).await?;
     if done.first > done.last {
         let keys: Vec<_> = done.session.timers.iter().map(|timer| timer.key.as_str()).collect();
-        return Err(Error::new(
-            ErrorKind::NotFound,
-            format!("no timer has the key {:?}; there are: {}", asked.key, keys.join(", ")),
-        ));
+        return Err(Error::not_found(format!(
+            "no timer has the key {:?}; there are: {}",
+            asked.key,
+            keys.join(", ")
+        )));
     }
     RawJson::of(&serde_json::json!({ "cancelled": asked.key }))
 }

@@ -118,12 +118,9 @@ async fn output(
     })?;
     let read = ReadBlob::new(session.id, name).with_range(range);
     let content = open_blob(sessions, session, read).await.map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Error::new(
-            ErrorKind::NotFound,
-            format!(
-                "this conversation has no output {name}; give the 64 digits that stand where it was shortened"
-            ),
-        ),
+        ErrorKind::NotFound => Error::not_found(format!(
+            "this conversation has no output {name}; give the 64 digits that stand where it was shortened"
+        )),
         _ => error,
     })?;
     let total = content.blob.bytes;
@@ -144,7 +141,7 @@ async fn message(
         let text = format!(
             "this conversation has no message {number}; give the name that stands where it was shortened"
         );
-        Error::new(ErrorKind::NotFound, text)
+        Error::not_found(text)
     };
     let seq: u64 = number.parse().map_err(|_| missing())?;
     let before = Seq::new(seq.checked_sub(1).ok_or_else(missing)?);

@@ -136,10 +136,9 @@ pub(super) async fn mounted_secret(
         ));
     }
     let secrets = secrets.ok_or_else(|| {
-        Error::new(
-            ErrorKind::NotFound,
-            format!("secret {name}: the agent has no secrets; set them with AgentBuilder::with_secrets"),
-        )
+        Error::not_found(format!(
+            "secret {name}: the agent has no secrets; set them with AgentBuilder::with_secrets"
+        ))
     })?;
     secrets.reveal(workspace, name).await
 }

@@ -151,5 +151,5 @@ pub(crate) fn cut_off(id: SessionId) -> Error {
     let text = format!(
         "session {id}: the task of this call was lost; load the session to see whether the call took effect"
     );
-    Error::new(ErrorKind::Unavailable, text).with_outcome(WriteOutcome::Unknown)
+    Error::unavailable(text).with_outcome(WriteOutcome::Unknown)
 }

@@ -58,10 +58,9 @@ fn check_named(env: &Env, session: &Path, owner: Owner, name: BlobName) -> Resul
 }
 
 fn deleted(id: SessionId) -> Error {
-    Error::new(
-        ErrorKind::Deleted,
-        format!("session {id} was deleted; it takes no blobs but those that its remaining events name"),
-    )
+    Error::deleted(format!(
+        "session {id} was deleted; it takes no blobs but those that its remaining events name"
+    ))
 }
 
 /// Creates the temporary file of a blob.
@@ -134,7 +133,7 @@ impl Staged {
 
     fn ended(&self) -> Error {
         let text = format!("blob {} of session {} is complete already", self.blob.name, self.id);
-        Error::new(ErrorKind::InvalidInput, text)
+        Error::invalid(text)
     }
 
     /// Gives the blob its name in `folder`, durably, under the lock `locked`.
@@ -384,10 +383,7 @@ fn open_in(env: &Env, folder: &Path, read: &ReadBlob) -> Result<Option<OpenBlob>
 }
 
 fn damaged(path: &Path, what: &str) -> Error {
-    Error::new(
-        ErrorKind::Corrupt,
-        format!("{} {what}; put the blob again, or restore it from a backup", path.display()),
-    )
+    Error::corrupt(format!("{} {what}; put the blob again, or restore it from a backup", path.display()))
 }
 
 impl OpenBlob {

@@ -110,10 +110,7 @@ fn delete_locked(
             if loaded.record.status.state == SessionState::Deleted {
                 return Ok(Attempt::Done(loaded.record));
             }
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                format!("session {id} can be read; delete it by a commit"),
-            ));
+            return Err(Error::invalid(format!("session {id} can be read; delete it by a commit")));
         }
         Ok(Some(loaded)) => Some(loaded.record),
         // A session that was deleted before and of which the log is damaged has its tombstone.

@@ -27,7 +27,7 @@ use crate::shared::tenant::{SharedSession, Tenant};
 use crate::shared::transcript_mark::session_of;
 
 pub(crate) fn not_found(id: SessionId) -> Error {
-    Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
+    Error::not_found(format!("session {id} does not exist"))
 }
 
 /// Adds to an error for a session that does not exist that its tenant has no data, if so. Another process may have deleted the
@@ -40,7 +40,7 @@ fn of_tenant(tenant: &Tenant, error: Error) -> Error {
     let id = tenant.layout.tenant();
     let text =
         format!("{error}, and its tenant {id} has no data: it was deleted, or nothing was written to it");
-    Error::new(ErrorKind::NotFound, text)
+    Error::not_found(text)
 }
 
 // --- commit ----------------------------------------------------------------------------------------------------------
@@ -87,10 +87,9 @@ pub(crate) fn commit(
             }
         }
     }
-    Err(Error::new(
-        ErrorKind::Unavailable,
-        format!("session {id} was moved or removed by another program while it was written; try again"),
-    ))
+    Err(Error::unavailable(format!(
+        "session {id} was moved or removed by another program while it was written; try again"
+    )))
 }
 
 /// Result of looking for the files that a commit is written to.
@@ -382,10 +381,7 @@ fn lock_parent(tenant: &Tenant, id: SessionId) -> Result<Option<HeldLock>> {
     let Some(lock) = lock::take_folder(&tenant.env, &folder)? else { return Ok(None) };
     let parent = load_folder(tenant, &folder, id)?.ok_or_else(|| not_found(id))?;
     if parent.record.status.state == SessionState::Deleted {
-        return Err(Error::new(
-            ErrorKind::Deleted,
-            format!("session {id} was deleted; it has no new forks or children"),
-        ));
+        return Err(Error::deleted(format!("session {id} was deleted; it has no new forks or children")));
     }
     Ok(Some(lock))
 }

@@ -151,11 +151,8 @@ fn probe(env: &Env, folder: &Path) -> Result<()> {
 }
 
 fn no_locks(path: &Path) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!(
-            "the file system of {} has no working file locks, so two writers could overwrite each other; use a local directory",
-            path.display()
-        ),
-    )
+    Error::unsupported(format!(
+        "the file system of {} has no working file locks, so two writers could overwrite each other; use a local directory",
+        path.display()
+    ))
 }

@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 use agent_core::commit::COMMIT_MAX_BYTES;
 use agent_core::event::{Event, EventType};
-use agent_core::{BlobName, CommitId, Error, ErrorKind, Result};
+use agent_core::{BlobName, CommitId, Error, Result};
 use memchr::{memchr, memrchr};
 use serde::{Deserialize, Serialize};
 
@@ -37,9 +37,8 @@ pub(crate) fn frame(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let start = out.len();
-    serde_json::to_writer(&mut *out, value).map_err(|source| {
-        Error::new(ErrorKind::InvalidInput, format!("{what} has no JSON form")).with_source(source)
-    })?;
+    serde_json::to_writer(&mut *out, value)
+        .map_err(|source| Error::invalid(format!("{what} has no JSON form")).with_source(source))?;
     seal(owner, what, start, out)
 }
 
@@ -52,12 +51,9 @@ fn seal(owner: Owner, what: &dyn fmt::Display, start: usize, out: &mut Vec<u8>) 
     let is_line = out.len() > start && out.ends_with(b"}") && memchr(b'\n', &out[start..]).is_none();
     if !is_line {
         out.truncate(start);
-        return Err(Error::new(
-            ErrorKind::InvalidInput,
-            format!(
-                "{what} has no JSON on one line, and is not written; take payloads in as `RawJson`, which is compact"
-            ),
-        ));
+        return Err(Error::invalid(format!(
+            "{what} has no JSON on one line, and is not written; take payloads in as `RawJson`, which is compact"
+        )));
     }
     out.pop();
     let checksum = format!("{:08x}", owner.checksum(&out[start..]));
@@ -312,6 +308,7 @@ impl<'a> Backward<'a> {
 mod tests {
     use super::*;
     use crate::io::{Io, OpenMode, RealIo};
+    use agent_core::ErrorKind;
     use agent_core::{SessionId, TenantId, WriteOutcome};
 
     fn file(bytes: &[u8]) -> (tempfile::TempDir, Box<dyn IoFile>) {

@@ -9,10 +9,7 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     let done = tokio::task::spawn_blocking(move || span.in_scope(work)).await;
     done.map_err(|source| {
         if source.is_cancelled() {
-            return Error::new(
-                ErrorKind::Unavailable,
-                "the runtime is shutting down; open the store in another",
-            );
+            return Error::unavailable("the runtime is shutting down; open the store in another");
         }
         Error::new(ErrorKind::Poisoned, "the file store failed unexpectedly; open it again")
             .with_outcome(WriteOutcome::Unknown)

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use agent_core::store::DeletedTenant;
-use agent_core::{Error, ErrorKind, Result, SessionId, TenantId, WorkspaceId, WriteOutcome};
+use agent_core::{Error, Result, SessionId, TenantId, WorkspaceId, WriteOutcome};
 
 use crate::error::failed;
 use crate::io::{Kind, OpenMode};
@@ -55,7 +55,7 @@ fn is_there(tenant: &Tenant) -> Result<bool> {
         let kind = names.iter().find(|(name, _)| Some(&**name) == root.file_name()).map(|(_, kind)| *kind);
         if kind == Some(Kind::Other) {
             let text = format!("{} is a link, or no folder; remove it by hand", root.display());
-            return Err(Error::new(ErrorKind::InvalidInput, text));
+            return Err(Error::invalid(text));
         }
     }
     Ok(env.kind(root)? == Some(Kind::Folder))
@@ -78,7 +78,7 @@ fn hide_locked(tenant: &Tenant) -> Result<u64> {
             "{} is a link; remove what it leads to and the link, then delete the tenant again",
             tenant.layout.workspaces().display()
         );
-        return Err(Error::new(ErrorKind::InvalidInput, text));
+        return Err(Error::invalid(text));
     }
     let mark = tenant.layout.deletion();
     if !found.is_begun {

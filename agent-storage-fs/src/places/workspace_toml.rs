@@ -4,7 +4,7 @@ use std::path::Path;
 
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::{Actor, Workspace, WorkspaceStatus};
-use agent_core::{Error, ErrorKind, Result, Revision, SessionId, TenantId, Timestamp, WorkspaceId};
+use agent_core::{Error, Result, Revision, SessionId, TenantId, Timestamp, WorkspaceId};
 use toml_edit::{DocumentMut, Item, Value, value};
 
 use crate::error::{corrupt, newer};
@@ -150,13 +150,10 @@ impl Reader<'_> {
             None | Some("active") => WorkspaceStatus::Active,
             Some("deleting") => WorkspaceStatus::Deleting,
             Some(_) => {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    format!(
-                        "{} has a status that this version does not know; update the library",
-                        self.path.display()
-                    ),
-                ));
+                return Err(Error::unsupported(format!(
+                    "{} has a status that this version does not know; update the library",
+                    self.path.display()
+                )));
             }
         };
         workspace.provider = self.take("provider")?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use agent_core::commit::Precondition;
 use agent_core::model::Workspace;
 use agent_core::store::{ContentHash, Damaged, Page, WorkspaceQuery};
-use agent_core::{Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
+use agent_core::{Error, Result, Revision, Timestamp, WorkspaceId};
 
 use crate::error::{failed, missing_workspace};
 use crate::io::{Kind, LOCK, OpenMode, read_full, write_full};
@@ -49,7 +49,7 @@ fn find_live(tenant: &Tenant, folder: &Path, id: WorkspaceId) -> Result<Box<Docu
 }
 
 fn not_found(tenant: &Tenant, id: WorkspaceId) -> Error {
-    let absent = || Error::new(ErrorKind::NotFound, format!("workspace {id} does not exist"));
+    let absent = || Error::not_found(format!("workspace {id} does not exist"));
     tenant.absent().and_then(|()| check_known(tenant, id)).map_or_else(|gone| gone, |()| absent())
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn missing(tenant: &Tenant) -> Vec<Damaged> {
 }
 
 fn deleted(id: WorkspaceId) -> Error {
-    Error::new(ErrorKind::Deleted, format!("workspace {id} was deleted; its id is not used again"))
+    Error::deleted(format!("workspace {id} was deleted; its id is not used again"))
 }
 
 pub(crate) fn load(tenant: &Tenant, id: WorkspaceId) -> Result<Workspace> {

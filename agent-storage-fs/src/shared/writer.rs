@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Backoff;
-use agent_core::{Error, ErrorKind, Result, SessionId, WorkspaceId};
+use agent_core::{Error, Result, SessionId, WorkspaceId};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -96,12 +96,9 @@ impl<G: Send + 'static> Writer<G> {
 
     fn late(&self) -> Error {
         let (target, waited) = (self.target, self.tenant.env.lock_wait);
-        Error::new(
-            ErrorKind::Unavailable,
-            format!(
-                "{target} is locked by another for {waited:?}; find the process that holds it, or try again"
-            ),
-        )
+        Error::unavailable(format!(
+            "{target} is locked by another for {waited:?}; find the process that holds it, or try again"
+        ))
         .timed_out()
     }
 }

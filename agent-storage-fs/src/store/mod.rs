@@ -16,8 +16,8 @@ use agent_core::store::{
     observed,
 };
 use agent_core::{
-    Backend, Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStore, SessionStoreExt, Storage,
-    TenantId, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
+    Backend, Epoch, Error, Result, Seq, SessionId, SessionStore, SessionStoreExt, Storage, TenantId,
+    Timestamp, WorkspaceId, WorkspaceStore, async_trait,
 };
 use agent_transcript::TranscriptMessage;
 use tracing::field::Empty;
@@ -134,10 +134,10 @@ impl FsStore {
         })
         .await?;
         if !there && !create {
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                format!("the folder {} holds no store; check the path", env.root.display()),
-            ));
+            return Err(Error::not_found(format!(
+                "the folder {} holds no store; check the path",
+                env.root.display()
+            )));
         }
         let shared = Arc::new(Shared { env, tenants: Mutex::new(OpenTenants::new(transcript::close)) });
         Ok(Self::of(shared, &TenantId::default()))

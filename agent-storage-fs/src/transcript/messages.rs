@@ -4,7 +4,7 @@ use agent_core::event::{Event, EventType};
 use agent_core::model::Lineage;
 use agent_core::session::SessionRecord;
 use agent_core::store::ReadEvents;
-use agent_core::{Error, ErrorKind, Result, Seq, SessionId};
+use agent_core::{Error, Result, Seq, SessionId};
 use agent_transcript::TranscriptMessage;
 
 use crate::log::{commit, read};
@@ -46,7 +46,7 @@ pub(super) fn each(
         while let Some(read) = next {
             let page = read::read(tenant, &tenant.cell(owner).0, owner, &read)?;
             if let Some(damage) = page.damaged.first() {
-                return Err(Error::new(ErrorKind::Corrupt, format!("session {owner}: {damage}")));
+                return Err(Error::corrupt(format!("session {owner}: {damage}")));
             }
             for event in page.events {
                 if let Some(message) = TranscriptMessage::of(event.decode()?) {
@@ -90,7 +90,7 @@ fn owner_of(tenant: &Tenant, session: &SessionRecord, seq: Seq) -> Result<(Sessi
         let record = commit::load(tenant, &tenant.cell(owner).0, owner)?;
         if record.depth >= depth {
             let circle = format!("session {owner} is an ancestor of itself; run `verify`");
-            return Err(Error::new(ErrorKind::Corrupt, circle));
+            return Err(Error::corrupt(circle));
         }
         (lineage, depth) = (record.lineage.clone(), record.depth);
         let (next, next_until) = lineage.locate(owner, seq);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_core::store::{
     BLOB_CHUNK_BYTES, BlobChunk, BlobChunks, BlobContent, BlobInfo, BlobQuery, Damaged, Page, ReadBlob,
 };
-use agent_core::{BlobName, Error, ErrorKind, Result, SessionId};
+use agent_core::{BlobName, Error, Result, SessionId};
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use tokio::sync::Mutex;
@@ -42,7 +42,7 @@ pub(crate) struct Place {
 /// under this id.
 pub(crate) async fn place(slots: &Slots, id: SessionId, name: BlobName) -> Result<Place> {
     let Some(head) = newest(slots, id).await? else { return Ok(Place { head: Slot::FIRST, is_early: true }) };
-    let deleted = |what| Error::new(ErrorKind::Deleted, format!("session {id} {what}"));
+    let deleted = |what| Error::deleted(format!("session {id} {what}"));
     if head.head.kind == Kind::Void {
         return Err(deleted("cannot be created, since its id was given up; use another id"));
     }
@@ -165,10 +165,9 @@ impl BlobReader {
 
 fn removed(id: SessionId, blob: BlobInfo) -> Error {
     let name = blob.name;
-    Error::new(
-        ErrorKind::NotFound,
-        format!("blob {name} of session {id} was removed while it was read; put it again to read it"),
-    )
+    Error::not_found(format!(
+        "blob {name} of session {id} was removed while it was read; put it again to read it"
+    ))
 }
 
 fn is_sound(blob: BlobInfo, index: u64, chunk: &BlobChunk) -> bool {

@@ -99,7 +99,7 @@ pub(crate) async fn delete_damaged(
             Put::Refused { .. } => {
                 let text =
                     format!("cannot delete session {id}: other writers were faster each time; try again");
-                return Err(Error::new(ErrorKind::Unavailable, text).timed_out());
+                return Err(Error::unavailable(text).timed_out());
             }
         }
     }
@@ -129,7 +129,7 @@ async fn find(slots: &Slots, id: SessionId, until: Instant) -> Result<Found> {
                 }
                 (None, Some(entry)) if entry.record.is_some() && entry.is_whole() => {
                     let text = format!("session {id} can be read; delete it by a commit");
-                    return Err(Error::new(ErrorKind::InvalidInput, text));
+                    return Err(Error::invalid(text));
                 }
                 (None, _) => known = Some(of_damaged(&bytes, id, slot)),
                 (Some(known), Some(Entry { record: Some(record), head, .. })) => {

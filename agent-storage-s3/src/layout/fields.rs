@@ -7,9 +7,8 @@ use agent_core::model::Actor;
 use agent_core::session::SessionRecord;
 use agent_core::store::SessionQuery;
 use agent_core::text::{check_text, quoted};
-use agent_core::{ErrorKind, Result, text_serde};
+use agent_core::{Error, Result, text_serde};
 
-use crate::error::invalid;
 use crate::layout::keys::hash;
 
 /// Folder of the lists by value, below that of the index.
@@ -45,20 +44,20 @@ impl IndexedField {
     pub(crate) fn check(fields: &[Self]) -> Result<()> {
         for (n, field) in fields.iter().enumerate() {
             if fields[..n].contains(field) {
-                return Err(invalid(format!("the index names {field} twice")));
+                return Err(Error::invalid(format!("the index names {field} twice")));
             }
             if let Self::Label(key) = field {
                 check_text("label key", key, 64)
-                    .map_err(|error| invalid(format!("the index names no label: {error}")))?;
+                    .map_err(|error| Error::invalid(format!("the index names no label: {error}")))?;
                 if key.contains(',') {
-                    return Err(invalid(format!(
+                    return Err(Error::invalid(format!(
                         "the index names the label {key:?}; a label with a comma in its key cannot be indexed"
                     )));
                 }
             }
         }
         if fields.len() > Self::MOST {
-            return Err(invalid(format!(
+            return Err(Error::invalid(format!(
                 "the index names {} fields; at most {} can be indexed",
                 fields.len(),
                 Self::MOST
@@ -110,16 +109,16 @@ impl fmt::Display for IndexedField {
 }
 
 impl FromStr for IndexedField {
-    type Err = agent_core::Error;
+    type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
         match text.strip_prefix("label.") {
             Some(key) => Ok(Self::Label(key.to_owned())),
             None if text == "creator" => Ok(Self::Creator),
-            None => Err(agent_core::Error::new(
-                ErrorKind::InvalidInput,
-                format!("the index names {}; write creator, or label. and the key of a label", quoted(text)),
-            )),
+            None => Err(Error::invalid(format!(
+                "the index names {}; write creator, or label. and the key of a label",
+                quoted(text)
+            ))),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::fields::IndexedField;
@@ -49,6 +49,6 @@ impl Wanted {
             IndexedField::format_all(&stored.index),
             IndexedField::format_all(wanted)
         );
-        Err(Error::new(ErrorKind::InvalidInput, text))
+        Err(Error::invalid(text))
     }
 }

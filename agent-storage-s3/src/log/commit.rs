@@ -267,7 +267,7 @@ impl<'a> Attempts<'a> {
                 "cannot commit to session {}: other commits were faster each time; try again",
                 self.id
             );
-            return Err(Error::new(ErrorKind::Unavailable, text).timed_out());
+            return Err(Error::unavailable(text).timed_out());
         }
         Ok(())
     }
@@ -281,15 +281,12 @@ fn landed(planned: Plan, replayed: bool) -> Committed {
 }
 
 fn parent_deleted(parent: SessionId) -> Error {
-    Error::new(ErrorKind::Deleted, format!("session {parent} was deleted; it has no new forks or children"))
+    Error::deleted(format!("session {parent} was deleted; it has no new forks or children"))
 }
 
 fn voided(id: SessionId) -> Error {
-    Error::new(
-        ErrorKind::Deleted,
-        format!(
-            "session {id} was not created: its id was given up, since its parent was deleted meanwhile, or the blobs that \
-             were put for it were removed; use another id"
-        ),
-    )
+    Error::deleted(format!(
+        "session {id} was not created: its id was given up, since its parent was deleted meanwhile, or the blobs that \
+         were put for it were removed; use another id"
+    ))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_core::event::Event;
 use agent_core::json::to_text;
 use agent_core::session::SessionRecord;
-use agent_core::{CommitId, Epoch, Error, ErrorKind, Result, Seq, SessionId};
+use agent_core::{CommitId, Epoch, Error, Result, Seq, SessionId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -464,7 +464,7 @@ pub(crate) fn other_format(object: &str, format: u32) -> Error {
              that wrote it, or another prefix"
         ),
     };
-    Error::new(ErrorKind::Unsupported, text)
+    Error::unsupported(text)
 }
 
 #[cfg(test)]

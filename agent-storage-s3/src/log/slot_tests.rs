@@ -8,7 +8,7 @@ use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{Event, NewEvent};
 use agent_core::session::NewSession;
 use agent_core::state::Reason;
-use agent_core::{Plan, Seq, SessionId, WorkspaceId, plan};
+use agent_core::{ErrorKind, Plan, Seq, SessionId, WorkspaceId, plan};
 
 use super::*;
 use crate::log::heads::Heads;

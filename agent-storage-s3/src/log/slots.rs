@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
-use agent_core::{Error, ErrorKind, Result, SessionId};
+use agent_core::{Error, Result, SessionId};
 use tokio::time::Instant;
 
 use crate::error::corrupt;
@@ -15,7 +15,7 @@ use crate::medium::background::Background;
 use crate::medium::object::Bucket;
 
 pub(crate) fn absent(id: SessionId) -> Error {
-    Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
+    Error::not_found(format!("session {id} does not exist"))
 }
 
 /// Slots of one tenant.

@@ -20,7 +20,6 @@ use object_store::{ClientConfigKey, ClientOptions, GetResult, ObjectStore, Retry
 
 use crate::config::S3Config;
 use crate::dialect::{Credentials, Dialect};
-use crate::error::invalid;
 
 /// What the store needs of a client.
 pub(crate) trait Client: ObjectStore + PaginatedListStore + MultipartStore {}
@@ -43,9 +42,7 @@ pub(crate) fn connect(config: &S3Config) -> Result<Connected> {
         #[cfg(feature = "azure")]
         Dialect::Azure => azure(config),
         #[cfg(not(all(feature = "gcs", feature = "azure")))]
-        _ => {
-            Err(Error::new(agent_core::ErrorKind::Unsupported, config.dialect.missing().unwrap_or_default()))
-        }
+        _ => Err(Error::unsupported(config.dialect.missing().unwrap_or_default())),
     }
 }
 
@@ -112,11 +109,11 @@ fn check_endpoint(config: &S3Config, endpoint: &str, allows_http: bool, variable
     match scheme.as_deref() {
         Some("https") => Ok(()),
         Some("http") if allows_http => Ok(()),
-        Some("http") => Err(invalid(format!(
+        Some("http") => Err(Error::invalid(format!(
             "the endpoint {endpoint} of {config} is not encrypted; to allow that set {variable}=true, or write \
              ?allow_http=true at the end of the address"
         ))),
-        _ => Err(invalid(format!(
+        _ => Err(Error::invalid(format!(
             "the endpoint {endpoint:?} of {config} has no scheme; write it with https:// or http:// in front"
         ))),
     }
@@ -175,7 +172,7 @@ fn azure(config: &S3Config) -> Result<Connected> {
     let is = |key: Key| value(key).is_some_and(|value| is_true(&value));
     let emulated = is(Key::UseEmulator);
     if !emulated && !has(&[Key::AccountName]) {
-        return Err(invalid(format!(
+        return Err(Error::invalid(format!(
             "no storage account for {config}: set AZURE_STORAGE_ACCOUNT_NAME, or write ?account_name=NAME at the end of \
              the address"
         )));
@@ -224,17 +221,17 @@ fn azure(config: &S3Config) -> Result<Connected> {
 }
 
 fn unfit(config: &S3Config, source: object_store::Error) -> Error {
-    invalid(format!("the options of the store {config} do not fit together")).with_source(source)
+    Error::invalid(format!("the options of the store {config} do not fit together")).with_source(source)
 }
 
 fn half(config: &S3Config, set: &str, unset: &str) -> Error {
-    invalid(format!(
+    Error::invalid(format!(
         "half of the credentials for {config}: {set} is set and {unset} is not; set both or none"
     ))
 }
 
 fn no_credentials(config: &S3Config, variables: &str) -> Error {
-    invalid(format!(
+    Error::invalid(format!(
         "no credentials for {config}: set {variables}; or, on a machine of the cloud that has a role, write \
          ?credentials=instance at the end of the address"
     ))

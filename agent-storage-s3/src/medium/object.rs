@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent_core::clock::{Backoff, Effects};
-use agent_core::{Error, ErrorKind, Result, WriteOutcome};
+use agent_core::{Error, Result, WriteOutcome};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
@@ -292,7 +292,7 @@ impl Bucket {
                 let found = self.request("read an object", mebibytes, until, &self.counters.get, work).await?;
                 found.ok_or_else(|| Failed {
                     fate: Fate::Wrong,
-                    error: Error::new(ErrorKind::Corrupt, format!(
+                    error: Error::corrupt( format!(
                         "object {key} has more than the {most} bytes that were asked for or can be in it; look at \
                          what answers at the address of the store"
                     )),

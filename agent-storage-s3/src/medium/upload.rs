@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, Result};
 use bytes::Bytes;
 use object_store::multipart::PartId;
 use object_store::path::Path;
@@ -105,8 +105,5 @@ impl Drop for Upload {
 }
 
 fn lost(key: &str) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!("the parts of object {key} were removed while it was uploaded; try again"),
-    )
+    Error::unavailable(format!("the parts of object {key} were removed while it was uploaded; try again"))
 }

@@ -235,10 +235,7 @@ async fn try_all(bucket: &mut Bucket, folder: &str, one: &str, two: &str) -> Res
 }
 
 fn lacks(what: &str) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!(
-            "the server of this bucket {what}; commits would be lost on it, use one that supports preconditions"
-        ),
-    )
+    Error::unsupported(format!(
+        "the server of this bucket {what}; commits would be lost on it, use one that supports preconditions"
+    ))
 }

@@ -1,7 +1,7 @@
 //! Object with the settings of a prefix.
 
 use agent_core::json::to_text;
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, Result};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +66,7 @@ fn read(key: &str, bytes: &Bytes) -> Result<Settings> {
             "{object} has a setting that this version does not know ({error}); use the version that wrote it, or copy \
              the data to another prefix"
         );
-        Error::new(ErrorKind::Unsupported, text).with_source(error)
+        Error::unsupported( text).with_source(error)
     })?;
     Ok(stored.settings)
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use agent_core::json::to_text;
 use agent_core::store::Damaged;
-use agent_core::{Error, ErrorKind, Result, WriteOutcome, text_serde};
+use agent_core::{Error, Result, WriteOutcome, text_serde};
 use bytes::Bytes;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
@@ -297,13 +297,13 @@ impl Bucket {
 
 fn too_slow(key: &str) -> Error {
     let text = format!("cannot write {key}: other writers were faster each time; try again");
-    Error::new(ErrorKind::Unavailable, text).timed_out()
+    Error::unavailable(text).timed_out()
 }
 
 fn replaced_since(key: &str) -> Error {
     let text =
         format!("cannot tell whether {key} was written: other writers have replaced it since; read it again");
-    Error::new(ErrorKind::Unavailable, text).with_outcome(WriteOutcome::Unknown)
+    Error::unavailable(text).with_outcome(WriteOutcome::Unknown)
 }
 
 /// Returns those of `names` that are not in force.

@@ -94,17 +94,16 @@ impl Indexed for StoredWorkspace {
 }
 
 fn absent(id: WorkspaceId) -> Error {
-    Error::new(ErrorKind::NotFound, format!("workspace {id} does not exist"))
+    Error::not_found(format!("workspace {id} does not exist"))
 }
 
 /// Returns the stored workspace, which must exist.
 fn live(id: WorkspaceId, stored: Option<&StoredWorkspace>) -> Result<&(Workspace, Option<String>)> {
     match stored {
         Some(StoredWorkspace::Live(live)) => Ok(live),
-        Some(StoredWorkspace::Deleted) => Err(Error::new(
-            ErrorKind::Deleted,
-            format!("workspace {id} was deleted; its id is not used again"),
-        )),
+        Some(StoredWorkspace::Deleted) => {
+            Err(Error::deleted(format!("workspace {id} was deleted; its id is not used again")))
+        }
         Some(StoredWorkspace::Never) | None => Err(absent(id)),
     }
 }

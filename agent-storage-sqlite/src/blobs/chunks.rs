@@ -131,7 +131,7 @@ pub(crate) fn chunk(
         let text = format!(
             "blob {name} of session {session} was removed while it was read; put it again to read it"
         );
-        return Err(Error::new(ErrorKind::NotFound, text).into());
+        return Err(Error::not_found(text).into());
     };
     read(now.blob)?.ok_or_else(|| {
         damaged(&found.info.name.to_string(), &session.to_string(), &format!("has no chunk {index}")).into()

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, Result};
 use rusqlite::OpenFlags;
 use tokio::sync::oneshot;
 
@@ -32,10 +32,10 @@ pub(crate) async fn back_up(
 /// Copies the file under another name, checks the copy, syncs it, and only then gives it the name `to`.
 fn copy(config: &SqliteConfig, files: &Files, to: &Path) -> Result<()> {
     let taken = || {
-        Error::new(
-            ErrorKind::InvalidInput,
-            format!("{} exists already, and was not changed; name a file that does not exist", to.display()),
-        )
+        Error::invalid(format!(
+            "{} exists already, and was not changed; name a file that does not exist",
+            to.display()
+        ))
     };
     // A link without a target uses the name, too.
     if fs::symlink_metadata(to).is_ok() {
@@ -91,10 +91,7 @@ fn fill(config: &SqliteConfig, files: &Files, part: &Path) -> Result<()> {
     files.check()?;
     check_beside(&config.path)?;
     let name = part.to_str().ok_or_else(|| {
-        Error::new(
-            ErrorKind::InvalidInput,
-            format!("the path of the copy, {}, must be text; name another", part.display()),
-        )
+        Error::invalid(format!("the path of the copy, {}, must be text; name another", part.display()))
     })?;
     // SQLite fills the empty file, and so keeps its mode.
     schema::attach(config)
@@ -112,21 +109,15 @@ fn fill(config: &SqliteConfig, files: &Files, part: &Path) -> Result<()> {
         .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
         .map_err(|error| failed(&format!("check the copy {name}"), error))?;
     if is_unread(&verdict) {
-        return Err(Error::new(
-            ErrorKind::Unavailable,
-            format!(
-                "cannot check the copy {name}: the system could not read it; try again, and look at the disk"
-            ),
-        ));
+        return Err(Error::unavailable(format!(
+            "cannot check the copy {name}: the system could not read it; try again, and look at the disk"
+        )));
     }
     if verdict != "ok" {
-        return Err(Error::new(
-            ErrorKind::Corrupt,
-            format!(
-                "the copy {name} does not pass SQLite's check; look whether {} does",
-                config.path.display()
-            ),
-        ));
+        return Err(Error::corrupt(format!(
+            "the copy {name} does not pass SQLite's check; look whether {} does",
+            config.path.display()
+        )));
     }
     // SQLite does not sync the copy; the caller must.
     fs::File::open(part)

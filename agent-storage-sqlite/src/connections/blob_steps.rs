@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_core::model::BlobInfo;
 use agent_core::state::SessionState;
 use agent_core::store::{SweepBlobs, SweptBlobs};
-use agent_core::{BlobName, Error, ErrorKind, SessionId, Timestamp};
+use agent_core::{BlobName, Error, SessionId, Timestamp};
 use bytes::Bytes;
 use rusqlite::{Connection, params};
 
@@ -102,7 +102,7 @@ impl BlobStep {
 fn swept_away() -> Error {
     let text = "what was stored of the blob was removed, by a sweep since no part came for an hour, or with its tenant; \
                 put it again";
-    Error::new(ErrorKind::Unavailable, text).timed_out()
+    Error::unavailable(text).timed_out()
 }
 
 /// Fails if the session is deleted, unless an event that is left names the blob: forks may read it.
@@ -119,7 +119,7 @@ fn refuse_deleted(
     if is_deleted && !names(conn, tenant, id, name)? {
         let text =
             format!("session {id} was deleted; it takes no blobs but those that its remaining events name");
-        return Err(Error::new(ErrorKind::Deleted, text).into());
+        return Err(Error::deleted(text).into());
     }
     Ok(())
 }

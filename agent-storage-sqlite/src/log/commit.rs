@@ -6,7 +6,7 @@ use agent_core::commit::{Commit, Committed};
 use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::{Purge, Purged};
-use agent_core::{Epoch, Error, ErrorKind, Plan, SessionId, plan};
+use agent_core::{Epoch, Error, Plan, SessionId, plan};
 use rusqlite::{Connection, params};
 
 use crate::blobs::{chunks, removal};
@@ -109,10 +109,9 @@ fn check_parent(conn: &Connection, known: &mut Known, tenant: &Arc<str>, new: &S
     load_known(conn, known, tenant, parent)?;
     let stored = known.get(&(tenant.clone(), parent)).ok_or_else(|| no_session(parent))?;
     if stored.session.status.state == SessionState::Deleted {
-        return Err(Fault::Refused(Error::new(
-            ErrorKind::Deleted,
-            format!("session {parent} was deleted; it has no new forks or children"),
-        )));
+        return Err(Fault::Refused(Error::deleted(format!(
+            "session {parent} was deleted; it has no new forks or children"
+        ))));
     }
     Ok(())
 }

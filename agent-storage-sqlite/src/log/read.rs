@@ -7,7 +7,7 @@ use agent_core::event::Event;
 use agent_core::json::to_text;
 use agent_core::session::SessionRecord;
 use agent_core::store::{Damaged, EventPage, LeaseStatus, ReadEvents};
-use agent_core::{Epoch, Error, ErrorKind, Seq, SessionId};
+use agent_core::{Epoch, Error, Seq, SessionId};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
@@ -251,9 +251,6 @@ fn gap(
         None => due >= end,
     };
     (!is_there).then(|| {
-        Error::new(
-            ErrorKind::Corrupt,
-            format!("event {due} of session {session} is missing; restore it from a backup"),
-        )
+        Error::corrupt(format!("event {due} of session {session} is missing; restore it from a backup"))
     })
 }

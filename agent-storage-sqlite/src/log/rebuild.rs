@@ -211,7 +211,7 @@ pub(crate) fn delete_damaged(
         Ok(Some(stored)) if stored.session.status.state == SessionState::Deleted => return Ok(stored.session),
         Ok(Some(_)) => {
             let text = format!("session {id} can be read; delete it by a commit");
-            return Err(Error::new(ErrorKind::InvalidInput, text).into());
+            return Err(Error::invalid(text).into());
         }
         Err(Fault::Refused(error)) if *error.kind() == ErrorKind::Corrupt => {}
         Err(fault) => return Err(fault),

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, Result};
 
 use crate::medium::folder::{FileId, Folder, id_of};
 use crate::medium::path;
@@ -104,7 +104,7 @@ pub(crate) fn check_beside(path: &Path) -> Result<()> {
                 beside.display(),
                 name_of(meta.file_type())
             );
-            return Err(Error::new(ErrorKind::Corrupt, text));
+            return Err(Error::corrupt(text));
         }
     }
     Ok(())
@@ -180,13 +180,10 @@ impl Files {
             let path = &self.database.path;
             return match stamp(path)? == still && len(&self.log.path).unwrap_or(0) == 0 {
                 true => Ok(()),
-                false => Err(Error::new(
-                    ErrorKind::Unavailable,
-                    format!(
-                        "{} is read-only here and was written to elsewhere; open it again",
-                        path.display()
-                    ),
-                )),
+                false => Err(Error::unavailable(format!(
+                    "{} is read-only here and was written to elsewhere; open it again",
+                    path.display()
+                ))),
             };
         }
         self.log.check()?;
@@ -206,14 +203,11 @@ impl Files {
 
 /// Error for a file that is no longer at its path.
 fn moved(path: &Path) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!(
-            "{} was moved, removed or replaced while the store had it open, and is not used any more; put it back, or \
-             close the store and open it again",
-            path.display()
-        ),
-    )
+    Error::unavailable(format!(
+        "{} was moved, removed or replaced while the store had it open, and is not used any more; put it back, or \
+         close the store and open it again",
+        path.display()
+    ))
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -222,6 +216,8 @@ mod tests {
 
     use std::os::unix::fs::symlink;
     use std::time::Duration;
+
+    use agent_core::ErrorKind;
 
     use super::*;
 

@@ -25,14 +25,11 @@ pub(crate) fn prepare(path: &Path, create: bool) -> Result<()> {
         Ok(meta) if !meta.is_file() => {
             Err(corrupt(&path.display().to_string(), "is not a file; the database should be there"))
         }
-        Ok(meta) if has_other_names(&meta) => Err(Error::new(
-            ErrorKind::InvalidInput,
-            format!(
-                "{} has another name besides (a hard link), by which a program would not see what is written by this \
-                 one; remove the other name, which may be the .part of a backup that was killed",
-                path.display()
-            ),
-        )),
+        Ok(meta) if has_other_names(&meta) => Err(Error::invalid(format!(
+            "{} has another name besides (a hard link), by which a program would not see what is written by this \
+             one; remove the other name, which may be the .part of a backup that was killed",
+            path.display()
+        ))),
         Ok(_) => check_start(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match make_file(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -86,7 +83,7 @@ fn refused(_: &Path) -> Option<bool> {
 
 /// Error for a path without a store, if none may be created.
 pub(crate) fn no_store(path: &Path) -> Error {
-    Error::new(ErrorKind::NotFound, format!("{} holds no store; check the path", path.display()))
+    Error::not_found(format!("{} holds no store; check the path", path.display()))
 }
 
 /// Returns whether a file has several names. SQLite keeps its log beside the name by which the file was opened.
@@ -235,13 +232,10 @@ pub(crate) fn failed(doing: &str, path: &Path, source: io::Error) -> Error {
 /// would destroy the file.
 fn refuse_network(folder: &Path) -> Result<()> {
     let Some(name) = network(folder) else { return Ok(()) };
-    Err(Error::new(
-        ErrorKind::Unsupported,
-        format!(
-            "{} is on a network file system ({name}), where the locks that keep the file whole do not work; use a local disk, or another backend",
-            folder.display()
-        ),
-    ))
+    Err(Error::unsupported(format!(
+        "{} is on a network file system ({name}), where the locks that keep the file whole do not work; use a local disk, or another backend",
+        folder.display()
+    )))
 }
 
 /// Returns the kernel's number of the file system that holds a folder, as `statfs(2)` lists them.

@@ -2,7 +2,7 @@
 
 use agent_core::event::Event;
 use agent_core::session::SessionRecord;
-use agent_core::{Error, ErrorKind, Result, SessionId};
+use agent_core::{Error, Result, SessionId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::corrupt;
@@ -11,7 +11,7 @@ use crate::medium::session_rows::{insert_record, replace_labels};
 
 /// Error for a session that never existed.
 pub(crate) fn no_session(id: SessionId) -> Error {
-    Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
+    Error::not_found(format!("session {id} does not exist"))
 }
 
 /// Reads a record from the columns `record` and `record_crc`, from index `at` on; `None` if the row is damaged.

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, Result};
 
 /// Threads that were started and have not been joined yet.
 #[derive(Debug, Default)]
@@ -15,8 +15,7 @@ impl Threads {
         // Started under the lock, so that a caller that waits for all threads sees this one, or comes before it.
         let mut threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|source| {
-            Error::new(ErrorKind::Unavailable, format!("the system gives no thread to {to}; try again"))
-                .with_source(source)
+            Error::unavailable(format!("the system gives no thread to {to}; try again")).with_source(source)
         })?;
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread);

@@ -83,7 +83,7 @@ pub(crate) fn check(conn: &Connection, tenant: &str) -> Step<()> {
     let text = format!(
         "tenant {tenant} is being deleted; try again when that is done, or delete the tenant again if the deletion was interrupted"
     );
-    Err(Error::new(ErrorKind::Unavailable, text).into())
+    Err(Error::unavailable(text).into())
 }
 
 /// Part of a deletion that one transaction has done.
@@ -102,7 +102,7 @@ pub(crate) fn of_tenant(conn: &Connection, tenant: &str, error: Error) -> Step<E
     }
     let text =
         format!("{error}, and its tenant {tenant} has no data: it was deleted, or nothing was written to it");
-    Ok(Error::new(ErrorKind::NotFound, text))
+    Ok(Error::not_found(text))
 }
 
 fn has_data(conn: &Connection, tenant: &str) -> Step<bool> {

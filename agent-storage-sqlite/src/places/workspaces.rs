@@ -15,11 +15,11 @@ use crate::medium::rows::{checksum, each, execute, first, first_number, int, num
 const DELETED: &str = "deleted";
 
 fn no_workspace(id: WorkspaceId) -> Error {
-    Error::new(ErrorKind::NotFound, format!("workspace {id} does not exist"))
+    Error::not_found(format!("workspace {id} does not exist"))
 }
 
 fn deleted(id: WorkspaceId) -> Error {
-    Error::new(ErrorKind::Deleted, format!("workspace {id} was deleted; its id is not used again"))
+    Error::deleted(format!("workspace {id} was deleted; its id is not used again"))
 }
 
 fn word(status: WorkspaceStatus) -> &'static str {

@@ -179,10 +179,10 @@ fn prepare(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
     // Stored in the file; set first, since it cannot change inside a transaction.
     let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
-        return Ok(Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("{} cannot have a write-ahead log; use a local disk", config.path.display()),
-        )));
+        return Ok(Err(Error::unsupported(format!(
+            "{} cannot have a write-ahead log; use a local disk",
+            config.path.display()
+        ))));
     }
     if !is_whole(&conn)? {
         conn.execute_batch("BEGIN IMMEDIATE")?;

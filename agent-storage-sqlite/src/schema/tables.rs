@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use agent_core::{Error, ErrorKind, Result};
+use agent_core::{Error, Result};
 use rusqlite::Connection;
 
 use crate::error::{Step, corrupt};
@@ -30,10 +30,9 @@ pub(super) fn check_sqlite(version: &str) -> Result<()> {
     if number >= SQLITE_MIN {
         return Ok(());
     }
-    Err(Error::new(
-        ErrorKind::Unsupported,
-        format!("SQLite {version} has a bug that can damage the file; build with 3.51.3 or newer"),
-    ))
+    Err(Error::unsupported(format!(
+        "SQLite {version} has a bug that can damage the file; build with 3.51.3 or newer"
+    )))
 }
 
 /// Checks that the file belongs to this library, and returns the version of its schema.
@@ -46,36 +45,27 @@ pub(super) fn check(conn: &Connection, path: &Path) -> rusqlite::Result<Result<u
         |row| row.try_into(),
     )?;
     if application != APPLICATION_ID && (application != 0 || version != 0 || objects != 0) {
-        return Ok(Err(Error::new(
-            ErrorKind::InvalidInput,
-            format!("{} is a database of another application; name another file", path.display()),
-        )));
+        return Ok(Err(Error::invalid(format!(
+            "{} is a database of another application; name another file",
+            path.display()
+        ))));
     }
     match usize::try_from(version) {
-        Ok(0) if objects != 0 => Ok(Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "{} has schema 0, and tables of this library: another program has set its version; if that is all that \
-                 was changed, take it back with PRAGMA user_version = {VERSION}, else restore the file from a backup",
-                path.display()
-            ),
-        ))),
+        Ok(0) if objects != 0 => Ok(Err(Error::unsupported(format!(
+            "{} has schema 0, and tables of this library: another program has set its version; if that is all that \
+             was changed, take it back with PRAGMA user_version = {VERSION}, else restore the file from a backup",
+            path.display()
+        )))),
         Ok(version @ (0 | VERSION)) => Ok(Ok(version)),
-        Ok(1..VERSION) => Ok(Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "{} has schema {version}, which was never released; this version reads schema {VERSION}: use the \
-                 version that wrote it, or name another file",
-                path.display()
-            ),
-        ))),
-        _ => Ok(Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "{} has schema {version}, this version knows {VERSION}; update the library",
-                path.display()
-            ),
-        ))),
+        Ok(1..VERSION) => Ok(Err(Error::unsupported(format!(
+            "{} has schema {version}, which was never released; this version reads schema {VERSION}: use the \
+             version that wrote it, or name another file",
+            path.display()
+        )))),
+        _ => Ok(Err(Error::unsupported(format!(
+            "{} has schema {version}, this version knows {VERSION}; update the library",
+            path.display()
+        )))),
     }
 }
 
@@ -124,7 +114,7 @@ pub(crate) fn check_again(
                 "{} has schema {version}, and had {VERSION} when it was opened; open it again",
                 path.display()
             );
-            Err(Error::new(ErrorKind::Unsupported, text))
+            Err(Error::unsupported(text))
         }));
     }
     if *seen != number("PRAGMA schema_version")? {
@@ -200,6 +190,7 @@ pub(super) fn create(conn: &Connection, from: usize) -> rusqlite::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use agent_core::ErrorKind;
 
     #[test]
     fn an_old_sqlite_is_refused() {

@@ -150,13 +150,10 @@ impl WorkspaceManager {
         let mut pages = pages(living(id).with_limit(PAGE_MAX), |query| sessions.list(query));
         while let Some(page) = pages.try_next().await? {
             if let Some(other) = page.damaged.iter().find(|damage| damage.is_unsupported) {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    format!(
-                        "workspace {id} is not deleted, and nothing was changed: {other}; delete it with the version that \
-                         wrote that session"
-                    ),
-                ));
+                return Err(Error::unsupported(format!(
+                    "workspace {id} is not deleted, and nothing was changed: {other}; delete it with the version that \
+                     wrote that session"
+                )));
             }
         }
         Ok(())
@@ -252,7 +249,7 @@ impl WorkspaceManager {
                 other => return other.map(drop),
             }
         }
-        Err(Error::new(ErrorKind::Unavailable, format!("workspace {id} keeps changing; try again")))
+        Err(Error::unavailable(format!("workspace {id} keeps changing; try again")))
     }
 }
 

@@ -10,7 +10,7 @@ use agent_core::model::Patch;
 use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, Purged};
-use agent_core::{Error, ErrorKind, Result, SessionId, SessionStoreExt};
+use agent_core::{Error, Result, SessionId, SessionStoreExt};
 
 use crate::contested::Attempts;
 use crate::manager::{ATTEMPTS, WorkspaceManager};
@@ -145,7 +145,7 @@ impl WorkspaceManager {
         let session = sessions.load(id).await?;
         if session.status.state != SessionState::Deleted {
             let text = format!("session {id} is {}; delete it before it is purged", session.status);
-            return Err(Error::new(ErrorKind::InvalidInput, text));
+            return Err(Error::invalid(text));
         }
         sessions.purge(Purge::new(id, session.head)).await
     }
@@ -184,10 +184,7 @@ impl WorkspaceManager {
     pub async fn reset(&self, id: SessionId, former: OldSessionAction) -> Result<Arc<SessionRecord>> {
         let old = self.storage.sessions.load(id).await?;
         if old.status.state == SessionState::Deleted {
-            return Err(Error::new(
-                ErrorKind::Deleted,
-                format!("session {id} was deleted; create a new session instead"),
-            ));
+            return Err(Error::deleted(format!("session {id} was deleted; create a new session instead")));
         }
         refuse_hidden(&old)?;
         let mut workspace = self.load(old.workspace).await?;

@@ -12,7 +12,7 @@ use agent_core::event::{EventPayload, NewEvent};
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::{Actor, Attributes, Failure, PendingAction};
 use agent_core::store::{BlobStore, BlobStoreWrapper, PutBlob, SessionStoreWrapper};
-use agent_core::{Error, ErrorKind, Result, SessionStore, Storage};
+use agent_core::{Error, Result, SessionStore, Storage};
 
 /// Maximum number of bytes of a holder's name.
 const HOLDER_MAX_BYTES: usize = 256;
@@ -159,7 +159,7 @@ impl Hiding {
             Step::Trigger(trigger) => trigger,
             _ => {
                 let text = "a commit has a step of a newer version, in which secrets cannot be redacted; update agent-runtime";
-                return Err(Error::new(ErrorKind::Unsupported, text));
+                return Err(Error::unsupported(text));
             }
         };
         Ok(Step::Trigger(match trigger {

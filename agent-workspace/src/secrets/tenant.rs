@@ -12,7 +12,7 @@ use crate::secrets::redact;
 use crate::secrets::secret::{Secret, SecretName};
 use agent_core::isolated::isolated;
 use agent_core::json::RawJson;
-use agent_core::{Error, ErrorKind, Result, TenantId, WorkspaceId};
+use agent_core::{Error, Result, TenantId, WorkspaceId};
 
 /// Source of the values of one tenant's secrets: the host's configuration, a keychain, a vault.
 #[async_trait]
@@ -97,18 +97,14 @@ impl Secrets {
     /// `NotFound`; errors of the source; `Unavailable` if the source panics.
     pub async fn reveal(&self, workspace: WorkspaceId, name: &SecretName) -> Result<Secret> {
         let asked = isolated(|| self.source.secret(workspace, name)).await.unwrap_or_else(|| {
-            Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("the source of secrets panicked while it read secret {name}; repair the host's SecretSource"),
-            ))
+            Err(Error::unavailable(format!(
+                "the source of secrets panicked while it read secret {name}; repair the host's SecretSource"
+            )))
         });
         let secret = asked?.ok_or_else(|| {
-            Error::new(
-                ErrorKind::NotFound,
-                format!(
-                    "there is no secret {name} for workspace {workspace}; add it to the secrets of the host"
-                ),
-            )
+            Error::not_found(format!(
+                "there is no secret {name} for workspace {workspace}; add it to the secrets of the host"
+            ))
         })?;
         if !self.given().has(&secret, name) {
             self.given.write().unwrap_or_else(PoisonError::into_inner).add(&secret, name);

@@ -8,7 +8,7 @@ use agent_core::model::{Failure, Lease, Transition, UsageTotals};
 use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState, TriggerKind};
 use agent_core::store::ReadEvents;
-use agent_core::{Error, ErrorKind, Result, RunId, Seq, Timestamp};
+use agent_core::{Error, Result, RunId, Seq, Timestamp};
 
 /// Maximum number of events that are read at a time, and of their bytes.
 const PAGE: usize = 500;
@@ -189,7 +189,7 @@ impl SessionView {
         let session = self.sessions.load(self.id).await?;
         let page = self.runs_of(&session, usize::MAX, None, Some(run)).await?;
         page.runs.into_iter().find(|entry| entry.run == run).ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("session {} has no run {run}; list its runs", session.id))
+            Error::not_found(format!("session {} has no run {run}; list its runs", session.id))
         })
     }
 

@@ -15,7 +15,7 @@ use agent_core::model::Workspace;
 use agent_core::session::Fork;
 use agent_core::store::{
     BlobChunks, BlobContent, BlobInfo, HiddenSession, LeaseWatch, Purge, Registry, check_no_live_run,
-    coming_events, needed_by_forks, next_events,
+    coming_events, needed_by_forks, next_events, observed,
 };
 use agent_core::{MemoryStore, OpenState, SessionStore, Sessions, Storage};
 use agent_runtime::context::ModelContext;
@@ -73,6 +73,7 @@ fn agent_core() {
     send(OpenState::closed(of()));
     send(OpenState::close(of(), async { Ok(()) }));
     send(needed_by_forks(of::<&dyn SessionStore>(), of()));
+    send(observed(of(), of::<BoxFuture<'static, agent_core::Result<()>>>()));
     send(Purge::sparing_forks(of(), of::<&dyn SessionStore>()));
     send(Sessions::report_to_parent(of(), of(), of(), of()));
     send(Sessions::note_report(of(), of(), of()));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use std::sync::Arc;
 
-use crate::base::{Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionState};
+use crate::base::{Epoch, Error, Result, Seq, SessionId, SessionState};
 use crate::commit::plan::planner::{Plan, check_limits, needed_blobs};
 use crate::commit::{Commit, LeaseRequest};
 use crate::event::Event;
@@ -43,13 +43,10 @@ pub(super) fn restore(now: Option<&SessionRecord>, commit: &Commit, events: &[Ev
     let after = after.filter(|_| of > 0);
     let after = after.ok_or_else(|| Error::invalid("a commit to be restored has no events"))?;
     if let Some(what) = &after.unsupported {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "session {} holds {what} of a newer version of this library; update it to restore it",
-                after.id
-            ),
-        ));
+        return Err(Error::unsupported(format!(
+            "session {} holds {what} of a newer version of this library; update it to restore it",
+            after.id
+        )));
     }
     check_limits(now, &after)?;
     let blobs = needed_blobs(after.id, blobs)?;

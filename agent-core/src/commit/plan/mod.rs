@@ -77,19 +77,16 @@ fn decide(now: Option<&SessionRecord>, commit: &Commit) -> Result<Plan> {
             if again && !commit.steps.is_empty() {
                 return Ok(Plan::Answer(Box::new(nothing_to_do(session.clone()))));
             }
-            return Err(Error::new(
-                ErrorKind::Deleted,
-                format!("session {} was deleted; its id is not used again", session.id),
-            ));
+            return Err(Error::deleted(format!(
+                "session {} was deleted; its id is not used again",
+                session.id
+            )));
         }
         if let Some(what) = &session.unsupported {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "session {} holds {what} of a newer version of this library; update it to write here",
-                    session.id
-                ),
-            ));
+            return Err(Error::unsupported(format!(
+                "session {} holds {what} of a newer version of this library; update it to write here",
+                session.id
+            )));
         }
     }
     check_fence(now, commit)?;
@@ -140,9 +137,7 @@ fn check_expectation(now: Option<&SessionRecord>, commit: &Commit) -> Result<()>
     let conflict = |head, text| Err(Error::new(ErrorKind::Conflict { head }, text));
     match (now, commit.precondition) {
         (None, Precondition::MustNotExist) => Ok(()),
-        (None, _) => {
-            Err(Error::new(ErrorKind::NotFound, format!("session {} does not exist", commit.session)))
-        }
+        (None, _) => Err(Error::not_found(format!("session {} does not exist", commit.session))),
         (Some(session), Precondition::MustNotExist) => {
             conflict(Some(session.head), format!("session {} exists already", session.id))
         }
