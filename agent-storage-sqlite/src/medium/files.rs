@@ -217,6 +217,8 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::time::Duration;
 
+    use agent_core::ErrorKind;
+
     use super::*;
 
     const FILES: [&str; 3] = ["db", "db-wal", "db-shm"];
