@@ -67,10 +67,6 @@ const BLOCK: usize = 512;
 const FILLING_MAX: usize = 1 << 20;
 
 /// Returns whether a file that begins with these bytes may be an archive. 512 bytes are enough.
-///
-/// ```
-/// assert!(!agent_admin::archive::is_archive(b"{\"format\":4,"));
-/// ```
 pub fn is_archive(start: &[u8]) -> bool {
     start.get(257..262) == Some(b"ustar")
 }
@@ -164,12 +160,9 @@ impl Manifest {
     /// what was written until then is no archive.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// # chat.prompt("Hello").await?.finish().await?;
     /// use agent_admin::archive::is_archive;
     /// use agent_admin::manifest::Manifest;

@@ -281,20 +281,6 @@ impl FsConfig {
 
     /// Sets the source of time and randomness of the store itself. Default: the system clock and the system's randomness.
     /// Those of sessions, their times and ids, are set by [`Storage::with_effects`](agent_core::Storage::with_effects).
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// use agent_core::Timestamp;
-    /// use agent_core::clock::Effects;
-    /// use agent_storage_fs::FsConfig;
-    ///
-    /// // A test gives the store the same clock and randomness each time.
-    /// let effects = Effects::seeded(7, Timestamp::UNIX_EPOCH);
-    /// let store = FsConfig::new(folder.path()).with_effects(effects).open().await?;
-    /// # store.close().await?;
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn with_effects(mut self, effects: Effects) -> Self {
         self.effects = effects;
@@ -343,18 +329,6 @@ impl FsConfig {
 
     /// Sets the I/O implementation that all file operations go through; for tests. Default:
     /// [`RealIo`](crate::io::RealIo).
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// use std::sync::Arc;
-    /// use agent_storage_fs::FsConfig;
-    /// use agent_storage_fs::io::RealIo;
-    ///
-    /// let store = FsConfig::new(folder.path()).with_io(Arc::new(RealIo)).open().await?;
-    /// # store.close().await?;
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn with_io(mut self, io: Arc<dyn Io>) -> Self {
         self.io = io;

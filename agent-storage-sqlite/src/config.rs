@@ -280,21 +280,6 @@ impl SqliteConfig {
 
     /// Sets the source of randomness of the store itself. Default: that of the system.
     /// Those of sessions, their times and ids, are set by [`Storage::with_effects`](agent_core::Storage::with_effects).
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let path = folder.path().join("agent.db");
-    /// use agent_core::Timestamp;
-    /// use agent_core::clock::Effects;
-    /// use agent_storage_sqlite::SqliteConfig;
-    ///
-    /// // A test gives the store the same randomness each time.
-    /// let effects = Effects::seeded(7, Timestamp::UNIX_EPOCH);
-    /// let store = SqliteConfig::new(&path).with_effects(effects).open().await?;
-    /// # store.close().await?;
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn with_effects(mut self, effects: Effects) -> Self {
         self.effects = effects;

@@ -147,19 +147,6 @@ fn info(media: &Media) -> BlobInfo {
 
 impl WorkspaceFiles {
     /// Creates a handle to an area of a workspace. No I/O.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::store::WorkspaceArea;
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::files::WorkspaceFiles;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
-    /// let memory = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Memory);
-    /// assert!(memory.list().await?.is_empty());
-    /// # Ok(()) }
-    /// ```
     pub fn new(storage: &Storage, workspace: WorkspaceId, area: WorkspaceArea) -> Self {
         let hidden = HiddenSession::area(workspace, area);
         Self { storage: storage.clone(), hidden, area }
@@ -169,14 +156,9 @@ impl WorkspaceFiles {
     /// which is durable; the current one if the file has these bytes already.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::model::Actor;
-    /// # use agent_core::store::WorkspaceArea;
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::files::WorkspaceFiles;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// # let (storage, workspace) = home().await?;
     /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
     /// let first = skills.put("logo.png", vec![0x89, b'P', b'N', b'G'], Actor::USER).await?;
     /// let second = skills.put("logo.png", vec![0xff, 0xd8], Actor::USER).await?;
@@ -198,14 +180,9 @@ impl WorkspaceFiles {
     /// `content` returns the bytes from their beginning. It is called again if the write must be repeated.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::model::Actor;
-    /// # use agent_core::store::WorkspaceArea;
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::files::WorkspaceFiles;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// # let (storage, workspace) = home().await?;
     /// use agent_core::store::BlobInfo;
     /// use futures::{StreamExt, stream};
     ///
@@ -268,14 +245,9 @@ impl WorkspaceFiles {
     /// Returns the bytes of a file in memory; `None` if there is no such file. See [`read`](Self::read) for large files.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::model::Actor;
-    /// # use agent_core::store::WorkspaceArea;
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::files::WorkspaceFiles;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// # let (storage, workspace) = home().await?;
     /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
     /// skills.put("review/SKILL.md", "# How to review", Actor::USER).await?;
     /// assert_eq!(skills.get("review/SKILL.md", 1 << 20).await?.unwrap(), "# How to review");
@@ -305,14 +277,9 @@ impl WorkspaceFiles {
     /// Opens a file to read its bytes as a stream; `None` if there is no such file.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::model::Actor;
-    /// # use agent_core::store::WorkspaceArea;
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::files::WorkspaceFiles;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// # let (storage, workspace) = home().await?;
     /// use futures::TryStreamExt;
     ///
     /// let memory = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Memory);
@@ -356,14 +323,9 @@ impl WorkspaceFiles {
     /// Returns the files, in the byte order of their names.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::model::Actor;
-    /// # use agent_core::store::WorkspaceArea;
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::files::WorkspaceFiles;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// # let (storage, workspace) = home().await?;
     /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
     /// for name in ["review/SKILL.md", "deploy/SKILL.md"] {
     ///     skills.put(name, "# How to do it", Actor::USER).await?;
@@ -385,14 +347,9 @@ impl WorkspaceFiles {
     /// Deletes a file. Returns whether it existed. Its bytes are removed with the workspace.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::model::Actor;
-    /// # use agent_core::store::WorkspaceArea;
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::files::WorkspaceFiles;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// # let (storage, workspace) = home().await?;
     /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
     /// skills.put("review/SKILL.md", "# How to review", Actor::USER).await?;
     /// assert!(skills.delete("review/SKILL.md", Actor::USER).await?);

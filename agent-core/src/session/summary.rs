@@ -10,17 +10,12 @@ use crate::session::record::SessionRecord;
 /// Summary of a session, for lists.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-/// # use agent_core::clock::Effects;
-/// # use agent_core::session::NewSession;
-/// # use agent_core::SessionStore;
 /// use agent_core::session::SessionSummary;
 /// use agent_core::store::SessionQuery;
 ///
-/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(new).await?;
+/// # let (store, effects, session) = session().await?;
 /// let listed: SessionSummary = store.list(SessionQuery::new()).await?.items.remove(0);
 /// assert_eq!(listed, SessionSummary::from(&*session));
 /// assert_eq!(listed.conversation_key(), None);
@@ -60,21 +55,6 @@ pub struct SessionSummary {
 
 impl SessionSummary {
     /// Returns the key by which the host finds this conversation, like [`SessionRecord::conversation_key`].
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::{ConversationKey, NewSession};
-    /// use agent_core::store::SessionQuery;
-    ///
-    /// # let store = MemoryStore::new().sessions(&Effects::default());
-    /// let key: ConversationKey = "support/4711".parse()?;
-    /// store.create(NewSession::conversation(&key, WorkspaceId::DEFAULT, 0)).await?;
-    /// let listed = store.list(SessionQuery::new()).await?.items.remove(0);
-    /// assert_eq!(listed.conversation_key(), Some(key));
-    /// # Ok(()) }
-    /// ```
     pub fn conversation_key(&self) -> Option<ConversationKey> {
         key_of(self.id, self.workspace, &self.attributes)
     }

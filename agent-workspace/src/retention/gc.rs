@@ -48,29 +48,11 @@ pub struct GcPolicy {
 impl GcPolicy {
     /// Creates a policy for workspaces that were not used for longer than `age`. Every age is safe: gc collects no
     /// workspace that is in use.
-    ///
-    /// ```
-    /// use agent_runtime::retention::GcPolicy;
-    /// use std::time::Duration;
-    ///
-    /// let policy = GcPolicy::older_than(Duration::from_secs(3600));
-    /// assert_eq!((policy.watch, policy.dry_run, policy.report_recent), (Duration::from_secs(30), false, false));
-    ///
-    /// let policy = policy.with_watch(Duration::from_secs(5)).with_dry_run().with_report_recent();
-    /// assert_eq!((policy.watch, policy.dry_run, policy.report_recent), (Duration::from_secs(5), true, true));
-    /// ```
     pub const fn older_than(age: Duration) -> Self {
         Self { older_than: age, watch: LeaseRequest::DEFAULT_TTL, dry_run: false, report_recent: false }
     }
 
     /// Creates a policy for workspaces that were not used for more than `days` days.
-    ///
-    /// ```
-    /// use agent_runtime::retention::GcPolicy;
-    /// use std::time::Duration;
-    ///
-    /// assert_eq!(GcPolicy::days(90).older_than, Duration::from_secs(90 * 24 * 3600));
-    /// ```
     pub const fn days(days: u64) -> Self {
         Self::older_than(Duration::from_secs(days.saturating_mul(24 * 3600)))
     }
@@ -83,20 +65,6 @@ impl GcPolicy {
         pub const fn with_dry_run() => dry_run = true;
 
         /// Includes workspaces that were used recently in [`GcReport::retained`].
-        ///
-        /// ```
-        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-        /// # use agent_core::MemoryStore;
-        /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-        /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
-        /// use agent_runtime::retention::{GcPolicy, RetainReason};
-        ///
-        /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
-        /// let report = manager.gc(GcPolicy::days(90).with_report_recent()).await?;
-        /// assert_eq!(report.retained[0].id, workspace.id);
-        /// assert!(matches!(report.retained[0].reason, RetainReason::Recent { .. }));
-        /// # Ok(()) }
-        /// ```
         pub const fn with_report_recent() => report_recent = true;
     }
 }
