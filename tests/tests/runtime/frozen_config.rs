@@ -2,38 +2,21 @@
 
 use std::time::Duration;
 
-use crate::common::{check_log, device, ended, read};
+use crate::common::{Tools, check_log, device, ended, read};
+use agent_core::Storage;
 use agent_core::json::RawJson;
 use agent_core::state::{Reason, SessionState};
-use agent_core::{Result, Storage, async_trait};
 use agent_runtime::context::ContextLimits;
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, Conversation, Plugin, RunOutcome, ScriptedProvider, ToolContext,
-    ToolPolicy, ToolSpec, Turn,
+    AgentBuilder, AgentRuntime, Config, Conversation, RunOutcome, ScriptedProvider, ToolMode, ToolPolicy,
+    Turn,
 };
 use agent_tests::{Site, each_store};
 
-#[derive(Debug)]
-struct Tools;
-
-#[async_trait]
-impl Plugin for Tools {
-    fn name(&self) -> &str {
-        "tools"
-    }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        vec![ToolSpec::new("look", "looks"), ToolSpec::new("leave", "leaves")]
-    }
-
-    async fn call(&self, _: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
-        RawJson::of(&"seen")
-    }
-}
-
 fn agent(storage: &Storage, models: &[ScriptedProvider], config: Config) -> AgentRuntime {
+    let tools = Tools::new([("look", ToolMode::Direct), ("leave", ToolMode::Direct)]);
     let mut builder =
-        AgentBuilder::new().with_config(config).with_storage(storage.clone()).with_plugin(Tools);
+        AgentBuilder::new().with_config(config).with_storage(storage.clone()).with_plugin(tools);
     for model in models {
         builder = builder.with_llm(model.clone());
     }

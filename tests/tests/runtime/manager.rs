@@ -4,7 +4,7 @@ use agent_runtime::files::WorkspaceFiles;
 use agent_tests::{Site, each_store};
 use std::collections::BTreeSet;
 
-use crate::common::{Faulty, agent, device, read};
+use crate::common::{Faulty, Scene, agent, device, read};
 use agent_core::clock::Effects;
 use agent_core::commit::Precondition;
 use agent_core::store::{BindingQuery, SessionQuery, WorkspaceQuery};
@@ -189,9 +189,7 @@ each_store!(workspaces_are_renamed_and_devices_rebound, flavor = "multi_thread",
 
 /// A prompt counts as access, once a minute, and a workspace that is gone does not fail it.
 async fn a_prompt_touches_its_workspace(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, storage, agent, chat } = Scene::echo(&site).await;
     let id = chat.record().workspace;
     let before = agent.workspaces().load(id).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(2)).await;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::common::{
-    Faulty, agent, agent_with, calls, check_log, device, eventually, read, said, try_read, until_text,
+    Faulty, agent, agent_with, calls, check_log, device, dialogue, eventually, read, try_read, until_text,
 };
 use agent_core::clock::{Clock, Effects};
 use agent_core::event::ToolOutcome;
@@ -75,19 +75,19 @@ enum At {
     Nothing,
 }
 
-/// Says `said` when it is asked for the first time, and panics; then it is sound.
+/// Sends `turn` for the first request, and panics; then it is sound.
 #[derive(Clone, Debug)]
 struct Panicky {
     at: At,
-    said: Turn,
+    turn: Turn,
     asked: Arc<AtomicUsize>,
     costs: Arc<AtomicUsize>,
     built: Arc<AtomicBool>,
 }
 
 impl Panicky {
-    fn new(at: At, said: Turn) -> Self {
-        Self { at, said, asked: Arc::default(), costs: Arc::default(), built: Arc::default() }
+    fn new(at: At, turn: Turn) -> Self {
+        Self { at, turn, asked: Arc::default(), costs: Arc::default(), built: Arc::default() }
     }
 }
 
@@ -117,11 +117,13 @@ impl LlmProvider for Panicky {
         }
         assert!(self.at != At::Ask, "the provider panics when it is asked, as asked");
         Box::pin(async move {
-            let said = ScriptedProvider::new([self.said.clone()]).generate(request).await?;
+            let stream = ScriptedProvider::new([self.turn.clone()]).generate(request).await?;
             Ok(match self.at {
-                At::Drop => BadStream(said, Bomb).boxed(),
-                At::Payload => said.chain(stream::once(async { std::panic::panic_any(Bomb) })).boxed(),
-                _ => said,
+                At::Drop => BadStream(stream, Bomb).boxed(),
+                At::Payload => {
+                    stream.chain(futures::stream::once(async { std::panic::panic_any(Bomb) })).boxed()
+                }
+                _ => stream,
             })
         })
     }
@@ -153,20 +155,20 @@ async fn failed_and_goes_on(chat: &Conversation, kept: &str, name: &str) {
 
 async fn goes_on(chat: &Conversation, kept: &str, name: &str) {
     assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Idle, "{name}");
-    let agent_said: Vec<_> = said(chat).await.into_iter().filter(|(who, _)| *who == "agent").collect();
+    let agent_texts: Vec<_> = dialogue(chat).await.into_iter().filter(|(who, _)| *who == "agent").collect();
     let expected: Vec<_> = Some(kept).filter(|kept| !kept.is_empty()).into_iter().collect();
-    assert_eq!(agent_said.iter().map(|(_, text)| &**text).collect::<Vec<_>>(), expected, "{name}");
+    assert_eq!(agent_texts.iter().map(|(_, text)| &**text).collect::<Vec<_>>(), expected, "{name}");
     assert_eq!(ask(chat, "again").await.0, "sound", "{name}");
     check_log(chat).await;
 }
 
 /// Whatever of a provider panics, the run fails at once, and what it said is kept.
 async fn a_provider_that_panics_fails_the_run_at_once(site: Site) {
-    let said = || Turn::new().text("said");
+    let turn = || Turn::new().text("said");
     for (at, turn, kept) in [
-        (At::Ask, said(), ""),
-        (At::Cost, said(), "said"),
-        (At::Drop, said(), "said"),
+        (At::Ask, turn(), ""),
+        (At::Cost, turn(), "said"),
+        (At::Drop, turn(), "said"),
         (At::Payload, Turn::silent().text("said"), "said"),
         // It panics twice: as it is read, and as it is dropped.
         (At::Drop, Turn::silent().text("said").panic(), "said"),
@@ -248,7 +250,7 @@ async fn refused_cost_does_not_block_the_answer(site: Site) {
     let chat = open(&agent_with(&storage, Costly, Config::default().with_record_usage(true), [])).await;
     let (text, report) = ask(&chat, "hello").await;
     assert_eq!((&*text, report.outcome), ("hello", RunOutcome::Completed(Reason::EndTurn)), "{name}");
-    assert_eq!(said(&chat).await.last().unwrap().1, "hello", "{name}");
+    assert_eq!(dialogue(&chat).await.last().unwrap().1, "hello", "{name}");
 }
 
 each_store!(refused_cost_does_not_block_the_answer);

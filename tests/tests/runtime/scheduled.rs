@@ -27,9 +27,9 @@ impl LlmProvider for Slow {
 
     async fn generate(&self, _: ModelRequest) -> Result<ModelStream> {
         tokio::time::sleep(self.0).await;
-        let said =
+        let events =
             [ModelEvent::Text("done".to_owned()), ModelEvent::done(StopReason::EndTurn, Usage::default())];
-        Ok(stream::iter(said.map(Ok)).boxed())
+        Ok(stream::iter(events.map(Ok)).boxed())
     }
 }
 

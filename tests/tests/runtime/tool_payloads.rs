@@ -47,7 +47,7 @@ async fn count(chat: &Conversation, text: &str) -> usize {
 
 fn tools_of(messages: &Messages) -> usize {
     let is_tool = |message: &&ModelMessage| match message {
-        ModelMessage::Agent(said) => said.calls().next().is_some(),
+        ModelMessage::Agent(message) => message.calls().next().is_some(),
         ModelMessage::ToolResults(_) => true,
         _ => false,
     };

@@ -75,9 +75,9 @@ fn dead(applied: bool) -> Error {
 
 macro_rules! unless_dead {
     ($self:ident, $call:expr) => {{
-        let (runs, told) = $self.call();
+        let (runs, replies) = $self.call();
         let result = if runs { $call.await } else { return Err(dead(false)) };
-        if told { result } else { Err(dead(true)) }
+        if replies { result } else { Err(dead(true)) }
     }};
 }
 

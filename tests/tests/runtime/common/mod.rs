@@ -2,6 +2,7 @@
 
 pub(crate) mod dying;
 pub(crate) mod listening;
+mod scene;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,31 +20,11 @@ use agent_core::{
     DeviceId, Epoch, Error, ErrorKind, MemoryStore, Result, Revision, Seq, SessionId, SessionStore,
     SessionStoreExt, Storage, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait,
 };
-use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, Plugin, Queued, Run, RunError, RunReport,
-    Update,
-};
+use agent_runtime::{Conversation, Queued, Run, RunError, RunReport, Update};
 use futures::TryStreamExt;
 use tokio::sync::watch;
 
-/// An agent that asks `provider`, on `storage`.
-pub(crate) fn agent(storage: &Storage, provider: impl LlmProvider) -> AgentRuntime {
-    agent_with(storage, provider, Config::default(), [])
-}
-
-pub(crate) fn agent_with<const N: usize>(
-    storage: &Storage,
-    provider: impl LlmProvider,
-    config: Config,
-    plugins: [Arc<dyn Plugin>; N],
-) -> AgentRuntime {
-    let mut builder =
-        AgentBuilder::new().with_config(config).with_llm(provider).with_storage(storage.clone());
-    for plugin in plugins {
-        builder = builder.with_plugin(plugin);
-    }
-    builder.build().unwrap()
-}
+pub(crate) use scene::{Scene, SetClock, Tools, agent, agent_at, agent_with, awaited, json};
 
 pub(crate) fn device(name: &str) -> DeviceId {
     name.parse().unwrap()
@@ -102,7 +83,7 @@ pub(crate) async fn log(chat: &Conversation) -> Vec<Event> {
 }
 
 /// Who said what, in the order of the log.
-pub(crate) async fn said(chat: &Conversation) -> Vec<(&'static str, String)> {
+pub(crate) async fn dialogue(chat: &Conversation) -> Vec<(&'static str, String)> {
     let events = log(chat).await;
     events
         .iter()
