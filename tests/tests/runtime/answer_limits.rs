@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{agent, agent_with, calls, check_log, device, dialogue, log, read};
+use crate::common::{agent, agent_with, ask, calls, check_log, device, dialogue, log};
 use agent_core::event::{EventPayload, EventType, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{Access, Patch, Usage};
@@ -14,8 +14,7 @@ use agent_core::{Error, ErrorKind, MemoryStore, Result, async_trait};
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, Conversation, EchoProvider, LlmProvider, ModelCall, ModelEvent,
-    ModelRequest, ModelStream, Plugin, RunOutcome, RunReport, StopReason, ToolContext, ToolMode, ToolSpec,
-    Update,
+    ModelRequest, ModelStream, Plugin, RunOutcome, StopReason, ToolContext, ToolMode, ToolSpec, Update,
 };
 use agent_tests::{Site, each_store};
 use futures::stream::{self, StreamExt};
@@ -116,12 +115,6 @@ fn call(name: &str, input: &str) -> ModelEvent {
 
 async fn open(agent: &AgentRuntime) -> Conversation {
     agent.open(&device("laptop")).await.unwrap()
-}
-
-/// A prompt and its answer, within the deadline.
-async fn ask(chat: &Conversation, text: &str) -> (String, RunReport) {
-    let answered = async { read(chat.prompt(text).await.unwrap()).await };
-    tokio::time::timeout(DEADLINE, answered).await.expect("the run ends")
 }
 
 /// The session can be used again.

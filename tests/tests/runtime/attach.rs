@@ -73,7 +73,7 @@ async fn several_readers_see_one_run(site: Site) {
 
 each_store!(several_readers_see_one_run);
 
-/// A reader that reads nothing slows neither the run nor the others; it holds at most 4 MiB, and is told the end.
+/// A reader that reads nothing slows neither the run nor the others; it holds at most 4 MiB, and gets the end.
 async fn an_idle_reader_does_not_slow_the_run(site: Site) {
     #[derive(serde::Deserialize, schemars::JsonSchema)]
     struct Nothing {}

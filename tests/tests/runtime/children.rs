@@ -10,7 +10,7 @@ use agent_core::store::SessionQuery;
 use agent_runtime::{AgentRuntime, Conversation, EchoProvider, Scheduler, ScriptedProvider, Turn};
 use agent_tests::{Site, each_store};
 
-/// A session with a child that has done its task, told or not.
+/// A session with a child that has done its task, reported or not.
 async fn family(agent: &AgentRuntime, name: &str) -> (Conversation, Conversation) {
     let parent = agent.open(&device(name)).await.unwrap();
     let patch = Patch::new().with_title(Title::by_user("search"));
@@ -36,7 +36,7 @@ fn found() -> (Vec<Option<String>>, Vec<String>) {
     (vec![Some("find it".to_owned())], vec![words.to_owned()])
 }
 
-/// A child is linked when it is made, told of in its parent's log, listed by its parent, and run with its task; its
+/// A child is linked when it is made, recorded in its parent's log, listed by its parent, and run with its task; its
 /// result is an input of the parent, once, and the parent's next run answers it.
 async fn child_result_reaches_its_parent_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
@@ -74,8 +74,8 @@ async fn child_result_reaches_its_parent_once(site: Site) {
 
 each_store!(child_result_reaches_its_parent_once);
 
-/// A parent that takes no inputs any more is told in its log; where there is no parent any more, nobody is told, and
-/// nobody tries for ever.
+/// A parent that takes no inputs any more gets the report in its log; if there is no parent any more, nothing is reported,
+/// and nothing is tried again.
 async fn ended_parent_gets_a_log_entry_but_no_input(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     for delete in [false, true] {
@@ -99,8 +99,8 @@ async fn ended_parent_gets_a_log_entry_but_no_input(site: Site) {
 
 each_store!(ended_parent_gets_a_log_entry_but_no_input);
 
-/// Many who tell at the same moment, and one who tells again much later since it was cut off before it could
-/// note that it had, tell once.
+/// Many reports at the same moment, and one that is repeated much later since its process died before it could
+/// record it, count once.
 async fn concurrent_deliveries_report_a_result_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let dying = Dying::new(&storage);
@@ -133,7 +133,7 @@ async fn concurrent_deliveries_report_a_result_once(site: Site) {
 each_store!(concurrent_deliveries_report_a_result_once, flavor = "multi_thread", worker_threads = 2);
 
 /// Whoever runs and delivers dies at any call to the store, before or after it took effect: once somebody
-/// else looks, the child's result has been told once, and the parent has one input.
+/// else looks, the child's result has been reported once, and the parent has one input.
 async fn crash_during_delivery_delivers_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let mut steps = 0;

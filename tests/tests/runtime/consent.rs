@@ -139,7 +139,7 @@ async fn choices_that_are_not_shown_are_counted(site: Site) {
 each_store!(choices_that_are_not_shown_are_counted);
 
 /// An answer that comes after its time is refused by every store, and nothing runs; the session still waits
-/// until whoever looks after it gives the question up.
+/// until the process that runs it gives the question up.
 async fn expired_consent_is_refused(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     for tool in ["shell", "ask_person", "measure"] {

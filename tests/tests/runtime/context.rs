@@ -197,7 +197,7 @@ fn context(store: &Canned, session: &SessionRecord, limits: ContextLimits) -> Mo
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Peers 14: whatever the log holds and wherever it is cut, what the model is given is pair-safe, within the
+    /// Peers 14: with any log, cut at any event, what the model is given is pair-safe, within the
     /// limits, and starts with what a person said.
     #[test]
     fn any_history_yields_a_valid_conversation(

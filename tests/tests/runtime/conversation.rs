@@ -37,7 +37,7 @@ async fn new_workspace(agent: &AgentRuntime, name: &str) -> WorkspaceId {
     agent.workspaces().create(NewWorkspace::new(name)).await.unwrap().id
 }
 
-/// All sessions of the store, in whatever state.
+/// All sessions of the store, in all states.
 async fn all(storage: &Storage) -> Vec<SessionId> {
     let query = SessionQuery::new().with_hidden().with_limit(1000);
     storage.sessions.list(query).await.unwrap().items.iter().map(|session| session.id).collect()
@@ -571,7 +571,7 @@ async fn a_crash_leaves_nothing_or_the_input(site: Site) {
             match storage.sessions.load(id).await {
                 Ok(session) => assert_eq!(session.counts.user, 1, "{when}"),
                 Err(error) => {
-                    assert_eq!((error.kind(), acknowledged), (&ErrorKind::NotFound, false), "{when}")
+                    assert_eq!((error.kind(), acknowledged), (&ErrorKind::NotFound, false), "{when}");
                 }
             }
             let again = agent(&storage, EchoProvider::new()).conversation(&key).await.unwrap();

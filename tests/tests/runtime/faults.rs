@@ -148,7 +148,7 @@ async fn store_error_continue_reports_and_stores_later(site: Site) {
 
 each_store!(store_error_continue_reports_and_stores_later);
 
-/// Best effort: where nothing can be stored to the end, the user gets the answer and is told so.
+/// Best effort: if nothing can be stored to the end, the user gets the answer, marked as not stored.
 async fn store_error_continue_reports_an_unstored_turn(site: Site) {
     let gate = Gate::new();
     let model = ScriptedProvider::new([Turn::new().text("so far").gate(&gate)]);

@@ -66,9 +66,9 @@ async fn check_first(chat: &Conversation, models: &[ScriptedProvider; 2], when: 
     assert_eq!(chat.refresh().await.unwrap().attributes.references["provider"], "one", "{when}");
 }
 
-/// A session that was made under a configuration keeps to it, whatever the hosts after it are configured to: the
-/// provider, the prompt, the limits, the policies; so do its forks. Sessions that are made later have the new one, and an
-/// old one when it is told to. Where its provider is gone, that is said, and nothing else is asked instead.
+/// A session keeps the configuration under which it was made, under each later host: the provider, the prompt, the
+/// limits, the policies; so do its forks. Later sessions have the new one, and an old one has it on demand. If its
+/// provider is missing, the run fails with that reason, and no other provider is used.
 async fn frozen_config_ignores_later_host_config(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let models = models();

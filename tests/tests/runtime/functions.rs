@@ -171,7 +171,7 @@ fn bad_tools_are_refused_at_build() {
     assert!(text.contains("tool echo") && text.contains("object"), "{text}");
 }
 
-/// Nobody is asked about a call whose arguments are wrong: the model is told at once, and asks again.
+/// Nobody is asked about a call whose arguments are wrong: the model gets an error at once, and calls again.
 #[tokio::test]
 async fn wrong_arguments_are_refused_before_consent() {
     let call = |id: &str, city: Value| {

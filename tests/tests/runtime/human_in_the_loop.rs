@@ -98,8 +98,8 @@ async fn a_question_is_answered_once_from_any_device(site: Site) {
 
 each_store!(a_question_is_answered_once_from_any_device and files, flavor = "multi_thread", worker_threads = 2);
 
-/// A question that nobody answers in time is given up by whoever looks, once; the call was not made, the model
-/// is told so and goes on, and a late answer is refused.
+/// A question that nobody answers in time is given up by the first process that checks it, once; the call was not made, the
+/// model gets that as its result and goes on, and a late answer is refused.
 async fn expired_question_refuses_a_late_answer(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     for tool in ["delete", "ask_person", "measure"] {
@@ -133,7 +133,7 @@ async fn expired_question_refuses_a_late_answer(site: Site) {
 each_store!(expired_question_refuses_a_late_answer);
 
 /// An answer that is given in time, and the time-out that somebody else finds at the same moment: one of them is
-/// taken, and the call has one result. An answer is in time by the clock of whoever gives it.
+/// taken, and the call has one result. An answer is in time by the clock of the process that gives it.
 async fn answer_and_timeout_exclude_each_other(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let mut answered = 0;
@@ -183,7 +183,7 @@ async fn answer_and_timeout_exclude_each_other(site: Site) {
 
 each_store!(answer_and_timeout_exclude_each_other and files, flavor = "multi_thread", worker_threads = 2);
 
-/// A host's policy decides on a tool, whatever its plugin says: to call it at once, to ask each time, or not to offer
+/// A host's policy decides on a tool, and overrides its plugin: to call it at once, to ask each time, or not to offer
 /// it and to refuse its calls.
 async fn tools_are_allowed_asked_for_or_denied_by_policy(site: Site) {
     let (name, storage) = (site.name, site.open().await);

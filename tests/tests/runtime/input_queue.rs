@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// How long to wait before a test is given up as stuck. Never what a test is about.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// An agent that echoes, on a store that does what it is told to, and a session of it.
+/// An agent that echoes, on a store that fails on demand, and a session of it.
 async fn crowd(under: Storage) -> (Faulty, AgentRuntime, Conversation) {
     let faulty = Faulty::new(under);
     let agent = agent(&faulty.storage(), EchoProvider::new());
@@ -64,7 +64,7 @@ async fn text_at(chat: &Conversation, seq: Seq) -> String {
     message.text
 }
 
-/// Those who wait while another is written go in one commit, in order; each is told where its own input is, one starts a
+/// Those who wait while another is written go in one commit, in order; each gets the position of its own input, one starts a
 /// run, and all are answered.
 async fn waiting_inputs_are_written_in_one_commit(site: Site) {
     let (name, under) = (site.name, site.open().await);
@@ -172,7 +172,7 @@ async fn refused_input_affects_no_other(site: Site) {
 
 each_store!(refused_input_affects_no_other and files);
 
-/// Where the store takes nothing everybody is told so, and nothing is stored; and where its answer is lost, each input is
+/// If the store refuses a commit, each caller gets the error, and nothing is stored; and where its answer is lost, each input is
 /// stored once.
 async fn store_error_reaches_every_queued_caller(site: Site) {
     let (name, storage) = (site.name, site.open().await);
@@ -249,8 +249,8 @@ async fn dropped_caller_fails_no_other_input(site: Site) {
 
 each_store!(dropped_caller_fails_no_other_input and files);
 
-/// A host that leaves the runtime on which it stored an input keeps nobody waiting for ever: who waits behind it goes
-/// alone, and who was taken along is told that nobody knows.
+/// A host that leaves the runtime on which it stored an input does not block the inputs behind it: they are written
+/// alone, and the inputs in its commit have an unknown outcome.
 #[tokio::test(start_paused = true)]
 async fn ended_runtime_blocks_no_queued_input() {
     let (faulty, agent, chat) = crowd(agent_core::MemoryStore::new().into()).await;

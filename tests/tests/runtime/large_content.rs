@@ -107,7 +107,7 @@ fn largest(events: &[Event]) -> usize {
     events.iter().map(|event| event.to_json().len()).max().unwrap()
 }
 
-/// A large output is a blob beside its preview, which tells the model how to read on; a restart, a fork and a copy of the
+/// A large output is a blob beside its preview, which shows the model how to read on; a restart, a fork and a copy of the
 /// store have the whole.
 async fn output_above_its_preview_is_a_blob(site: Site) {
     let (store, storage) = (site.name, site.open().await);
@@ -182,7 +182,7 @@ async fn output_above_its_preview_is_a_blob(site: Site) {
 }
 each_store!(output_above_its_preview_is_a_blob and files);
 
-/// Page after page gives the whole text, whatever the size of its characters.
+/// Page after page gives the whole text, with characters of each size.
 #[tokio::test]
 async fn pages_of_an_output_are_the_whole() {
     let storage: Storage = MemoryStore::new().into();
@@ -370,7 +370,7 @@ async fn a_65th_medium_has_a_named_limit() {
 struct Swept {
     store: MemoryStore,
     sweeps: AtomicUsize,
-    /// Number of commits whose outcome is not told, and which are not applied.
+    /// Number of commits whose outcome is unknown, and which are not applied.
     in_doubt: AtomicUsize,
     commits: AtomicUsize,
 }

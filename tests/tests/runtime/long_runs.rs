@@ -295,7 +295,7 @@ async fn a_failing_summarizer_is_replaced() {
     }
 }
 
-/// Whoever reads a run is told when older messages are left out, and whether a summary stands for them.
+/// A reader of a run is notified when older messages are left out, and whether a summary stands for them.
 #[tokio::test]
 async fn a_compaction_is_reported_when_it_happens() {
     for summarizes in [true, false] {

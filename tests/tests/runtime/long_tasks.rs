@@ -45,7 +45,7 @@ async fn the_first_task_is_in_the_summary(site: Site) {
 }
 each_store!(the_first_task_is_in_the_summary);
 
-/// The model is told how much of a message it is not shown, and reads it, also in a fork.
+/// The model is shown how much of a message is left out, and reads it, also in a fork.
 async fn the_rest_of_a_long_message_can_be_read(site: Site) {
     let text: String = (0..100_000).map(|n| format!("{n:09}\n")).collect();
     let model = ScriptedProvider::new([Turn::new().text("Hello.")]);

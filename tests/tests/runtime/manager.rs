@@ -70,7 +70,7 @@ async fn crash_between_bind_and_create_keeps_the_id(site: Site) {
 
 each_store!(crash_between_bind_and_create_keeps_the_id);
 
-/// A device whose workspace was deleted is bound anew, and it is said so.
+/// A device whose workspace was deleted is bound again, which the result shows.
 async fn device_of_a_deleted_workspace_is_rebound(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let manager = manager(&storage);
@@ -85,7 +85,7 @@ async fn device_of_a_deleted_workspace_is_rebound(site: Site) {
 
 each_store!(device_of_a_deleted_workspace_is_rebound);
 
-/// A bound workspace that cannot be read, for whatever reason, is not taken for one that is not there: the error is
+/// A bound workspace that cannot be read, for any reason, is not taken for one that is not there: the error is
 /// returned as it is, and nothing is created, bound or unbound.
 async fn unreadable_workspace_is_not_recreated(site: Site) {
     let (name, under) = (site.name, site.open().await);
@@ -256,7 +256,7 @@ async fn deleted_main_session_is_replaced_by_one_new(site: Site) {
 
 each_store!(deleted_main_session_is_replaced_by_one_new, flavor = "multi_thread", worker_threads = 4);
 
-/// A hidden session is not made a person's session, and not ended by itself, by whatever call: what an area holds is there
+/// A hidden session is not made a person's session, and not ended by itself, by any call: what an area holds is there
 /// until its workspace goes. A session that only carries the label is a session as any other.
 async fn hidden_session_cannot_be_used_or_ended(site: Site) {
     use agent_core::model::{Actor, Patch};

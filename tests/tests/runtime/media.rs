@@ -88,7 +88,7 @@ async fn a_prompt_needs_no_text(site: Site) {
 }
 each_store!(a_prompt_needs_no_text);
 
-/// A conversation whose blob is lost goes on, and the model is told.
+/// A conversation whose blob is lost goes on, and the model is given a note of it.
 #[tokio::test]
 async fn a_lost_blob_does_not_end_a_conversation() {
     let site = Site::new("files").await;

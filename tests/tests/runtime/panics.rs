@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::common::{
-    Faulty, agent, agent_with, calls, check_log, device, dialogue, eventually, read, try_read, until_text,
+    Faulty, agent, agent_with, ask, calls, check_log, device, dialogue, eventually, read, try_read,
+    until_text,
 };
 use agent_core::clock::{Clock, Effects};
 use agent_core::event::ToolOutcome;
@@ -139,12 +140,6 @@ async fn open(agent: &AgentRuntime) -> Conversation {
     agent.open(&device("laptop")).await.unwrap()
 }
 
-/// A prompt and its end, within the deadline.
-async fn ask(chat: &Conversation, text: &str) -> (String, RunReport) {
-    let answered = async { read(chat.prompt(text).await.unwrap()).await };
-    tokio::time::timeout(DEADLINE, answered).await.expect("the run ends")
-}
-
 /// The run has failed at once, this was kept of it, and the next prompt is answered.
 async fn failed_and_goes_on(chat: &Conversation, kept: &str, name: &str) {
     let now = chat.refresh().await.unwrap();
@@ -162,7 +157,7 @@ async fn goes_on(chat: &Conversation, kept: &str, name: &str) {
     check_log(chat).await;
 }
 
-/// Whatever of a provider panics, the run fails at once, and what it said is kept.
+/// If any part of a provider panics, the run fails at once, and its text so far is kept.
 async fn a_provider_that_panics_fails_the_run_at_once(site: Site) {
     let turn = || Turn::new().text("said");
     for (at, turn, kept) in [
@@ -350,7 +345,7 @@ async fn plugins_that_panic_in_any_way_are_isolated(site: Site) {
 
 each_store!(plugins_that_panic_in_any_way_are_isolated and files, start_paused = true);
 
-/// A store that panics once, in any commit of a run, costs neither what was said nor the session.
+/// A store that panics once, in any commit of a run, costs neither the text nor the session.
 async fn a_store_that_panics_once_loses_nothing(site: Site) {
     let (name, under) = (site.name, site.open().await);
     let faulty = Faulty::new(under);
@@ -369,7 +364,7 @@ async fn a_store_that_panics_once_loses_nothing(site: Site) {
 
 each_store!(a_store_that_panics_once_loses_nothing and files);
 
-/// A clock that panics once when it is told to.
+/// A clock that panics once, on demand.
 #[derive(Debug, Default)]
 struct BadClock(AtomicBool);
 
@@ -380,7 +375,7 @@ impl Clock for BadClock {
     }
 }
 
-/// A clock that panics once, in the middle of a run, fails the run at once, and what it said is kept.
+/// A clock that panics once, in the middle of a run, fails the run at once, and its text so far is kept.
 async fn a_clock_that_panics_fails_the_run_at_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let (clock, gate) = (Arc::new(BadClock::default()), Gate::new());

@@ -68,7 +68,7 @@ fn turned(document: &Value) -> String {
     format!("{{ {} }}", fields.join(" , "))
 }
 
-/// A value that is a document is recognised parsed, indented anew, in another order, in part, in keys, and as JSON within
+/// A value that is a document is recognised parsed, indented in another way, in another order, in part, in keys, and as JSON within
 /// a text.
 #[tokio::test]
 async fn document_secret_is_redacted_in_every_form() {

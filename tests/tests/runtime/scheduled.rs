@@ -11,7 +11,7 @@ use agent_core::{Result, SessionId, SessionStore, SessionStoreExt, async_trait};
 use agent_runtime::{LlmProvider, ModelEvent, ModelRequest, ModelStream, StopReason};
 use futures::{StreamExt, stream};
 
-/// Takes its time, so that whoever is killed is killed in the middle.
+/// Takes its time, so that a process is killed in the middle of it.
 #[derive(Debug)]
 pub(crate) struct Slow(pub(crate) Duration);
 

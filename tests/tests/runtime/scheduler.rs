@@ -23,7 +23,7 @@ async fn open(agent: &AgentRuntime, name: &str) -> Conversation {
 const DAY: i64 = 24 * 3600;
 
 /// A timer is stored with its note, key and priority, replaced by a later one of its key, cancelled, and run once
-/// when it is due, by whoever looks; the model is told what it is for, the higher priority first.
+/// when it is due, by the first process that checks; the model is given its note, the higher priority first.
 async fn timers_are_scheduled_cancelled_and_run_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let clock = SetClock::new();

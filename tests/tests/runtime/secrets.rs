@@ -285,7 +285,7 @@ async fn one_call(agent: &agent_runtime::AgentRuntime) -> (Conversation, (ToolOu
     (chat, result)
 }
 
-/// A value has no text form, and one that could not be told from ordinary text is refused, without being quoted.
+/// A value has no text form, and one that could be ordinary text is refused, without being quoted.
 #[test]
 fn secret_is_not_printable_and_not_too_short() {
     let secret = Secret::new(VALUE).unwrap();

@@ -173,7 +173,7 @@ async fn damage_ends_a_stream_of_messages() {
     }
 }
 
-/// Every session that a query matches comes once, whatever the size of a page, the latest first.
+/// Every session that a query matches comes once, with pages of any size, the latest first.
 async fn sessions_come_once(site: Site) {
     let site = site.unsynced();
     let storage = site.open().await;

@@ -103,7 +103,7 @@ async fn a_restart_restores_the_conversation(site: Site) {
 
 each_store!(a_restart_restores_the_conversation);
 
-/// The session's own system prompt is in force, survives clearing, and is told from injected text.
+/// The session's own system prompt is in force, survives clearing, and differs from injected text.
 async fn the_custom_system_prompt_is_restored(site: Site) {
     let model = ScriptedProvider::new((0..3).map(|_| Turn::new().text("yes")));
     let config = Config::default().with_system_prompt("the host's");
@@ -156,7 +156,7 @@ async fn provider_and_model_are_recorded_when_they_change(site: Site) {
 
 each_store!(provider_and_model_are_recorded_when_they_change);
 
-/// A record that has no room for them does not keep a person from being heard.
+/// A record that has no room for them does not keep the input of a person out.
 async fn a_full_record_still_takes_prompts(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let chat = agent(&storage, EchoProvider::new()).open(&device("laptop")).await.unwrap();
@@ -186,7 +186,7 @@ async fn counts_read_no_messages(site: Site) {
 
 each_store!(counts_read_no_messages);
 
-/// Each reason for which a model stops is told apart, in the record too.
+/// Each reason for which a model stops is distinguished, in the record too.
 async fn stop_reasons_are_in_the_record(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     for (stop, reason) in [

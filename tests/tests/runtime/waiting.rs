@@ -303,7 +303,7 @@ async fn a_run_for_another_input_is_no_answer(site: Site) {
 
 each_store!(a_run_for_another_input_is_no_answer);
 
-/// The run that claimed the input may fail, again and again with the same text, or be interrupted: the caller is told
+/// The run that claimed the input may fail, again and again with the same text, or be interrupted: the caller gets
 /// that, with the text until then.
 async fn the_end_of_the_run_is_reported(site: Site) {
     let (name, storage) = (site.name, site.open().await);
@@ -426,7 +426,7 @@ async fn what_is_no_input_is_refused() {
     }
 }
 
-/// In a shutdown a run of this process has its time, and so have those who wait for it; others are told.
+/// In a shutdown a run of this process has its time, and so have those who wait for it; others get an error.
 #[tokio::test]
 async fn a_shutdown_is_reported() {
     let storage = MemoryStore::new().into();

@@ -30,10 +30,19 @@ pub(crate) fn device(name: &str) -> DeviceId {
     name.parse().unwrap()
 }
 
+/// Time after which a test gives up on a run that does not end.
+const DEADLINE: Duration = Duration::from_secs(120);
+
 /// Reads a run to its end; the texts of its updates, and what it came to.
 pub(crate) async fn read(run: Run) -> (String, RunReport) {
     let (text, report) = try_read(run).await;
     (text, report.unwrap())
+}
+
+/// Prompts, and reads the run to its end.
+pub(crate) async fn ask(chat: &Conversation, text: &str) -> (String, RunReport) {
+    let answered = async { read(chat.prompt(text).await.unwrap()).await };
+    tokio::time::timeout(DEADLINE, answered).await.expect("the run ends")
 }
 
 pub(crate) async fn try_read(mut run: Run) -> (String, Result<RunReport>) {
@@ -65,7 +74,7 @@ pub(crate) async fn ended(run: Run) {
     }
 }
 
-/// Reads a run until it says its first text.
+/// Reads a run until its first text.
 pub(crate) async fn until_text(run: &mut Run) -> String {
     loop {
         match run.next().await.expect("the run says something").unwrap() {
@@ -82,7 +91,7 @@ pub(crate) async fn log(chat: &Conversation) -> Vec<Event> {
     sessions.events(chat.id(), Seq::ZERO).try_collect().await.unwrap()
 }
 
-/// Who said what, in the order of the log.
+/// Messages of user and agent, in the order of the log.
 pub(crate) async fn dialogue(chat: &Conversation) -> Vec<(&'static str, String)> {
     let events = log(chat).await;
     events
@@ -104,8 +113,8 @@ pub(crate) async fn calls(chat: &Conversation) -> Vec<(ToolUse, Vec<ToolResult>)
                 calls.push((call, Vec::new()));
             }
             EventPayload::AgentToolResult(result) | EventPayload::UserCustomToolResult(result) => {
-                let slot = calls.iter_mut().rev().find(|(call, _)| call.call == result.call);
-                slot.expect("no result without its call").1.push(result);
+                let called = calls.iter_mut().rev().find(|(call, _)| call.call == result.call);
+                called.expect("no result without its call").1.push(result);
             }
             _ => {}
         }
@@ -177,7 +186,7 @@ impl BlobStoreWrapper for NoBlobs {
     }
 }
 
-/// Stores that fail, or call a holder dead, when they are told to.
+/// Stores that fail, or report a holder as dead, on demand.
 #[derive(Clone, Debug)]
 pub(crate) struct Faulty(Arc<Inner>);
 
@@ -240,7 +249,7 @@ impl Faulty {
         self.0.commits_late.store(count, Ordering::SeqCst);
     }
 
-    /// The next so many commits are applied, and nobody is told.
+    /// The next so many commits are applied, and their replies are lost.
     pub(crate) fn lose_answers(&self, count: usize) {
         self.0.answers_lost.store(count, Ordering::SeqCst);
     }
@@ -260,7 +269,7 @@ impl Faulty {
         self.0.lists_down.store(count, Ordering::SeqCst);
     }
 
-    /// Holders cannot be looked at, the next so many times.
+    /// The next so many checks of a holder fail.
     pub(crate) fn fail_pulses(&self, count: usize) {
         self.0.pulses_down.store(count, Ordering::SeqCst);
     }

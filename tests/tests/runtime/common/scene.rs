@@ -1,4 +1,4 @@
-//! What most tests start with: an agent on the stores of a site, one conversation of it, a clock, and tools.
+//! Scenes of the tests: an agent on the stores of a site, one conversation of it, a clock, and tools.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
