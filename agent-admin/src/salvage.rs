@@ -55,7 +55,7 @@ pub struct Salvaged {
 /// `WorkspaceManager::set_main_session`. The cost is one read of the history and one write of the readable part.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # let (agent, chat) = echo().await?;
 /// # chat.prompt("Hello").await?.finish().await?;

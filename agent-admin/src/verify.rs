@@ -140,7 +140,7 @@ impl FindingKind {
 /// dropped at any point.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # let agent = echo_agent()?;
 /// use agent_admin::verify::{FindingKind, verify};

@@ -117,7 +117,7 @@ impl DocumentWrite {
     /// The versions stay in the log. A document that is written later under the same name starts with version 1.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// let documents = chat.documents();
@@ -134,7 +134,7 @@ impl DocumentWrite {
         /// Sets the precondition of the write; default `None`, which always writes.
         ///
         /// ```
-        /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+        /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
         /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
         /// # let (agent, chat) = echo().await?;
         /// let documents = chat.documents();
@@ -212,7 +212,7 @@ impl Documents {
     /// Lists the documents without their texts. Reads the record only.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// let documents = chat.documents();
@@ -245,7 +245,7 @@ impl Documents {
     /// Returns at most `limit` versions of a document, newest first. Reads one event for each version.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// let documents = chat.documents();
@@ -293,7 +293,7 @@ impl Documents {
     /// Writes a version. Returns its number: 1 for the first; 0 if a document that does not exist was to be removed.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// let documents = chat.documents();
@@ -330,7 +330,7 @@ impl Documents {
     /// Restores an earlier version by writing its text as a new version. Returns the new number.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// let documents = chat.documents();
@@ -363,7 +363,7 @@ impl Documents {
     /// The last write wins. A text over 64 KiB is not saved. Every failure is logged at level `debug` and returns `false`.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// assert!(chat.documents().save_ui(r#"{"scroll":120}"#).await);

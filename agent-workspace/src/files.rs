@@ -156,7 +156,7 @@ impl WorkspaceFiles {
     /// which is durable; the current one if the file has these bytes already.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (storage, workspace) = home().await?;
     /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
@@ -180,7 +180,7 @@ impl WorkspaceFiles {
     /// `content` returns the bytes from their beginning. It is called again if the write must be repeated.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (storage, workspace) = home().await?;
     /// use agent_core::store::BlobInfo;
@@ -245,7 +245,7 @@ impl WorkspaceFiles {
     /// Returns the bytes of a file in memory; `None` if there is no such file. See [`read`](Self::read) for large files.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (storage, workspace) = home().await?;
     /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
@@ -277,7 +277,7 @@ impl WorkspaceFiles {
     /// Opens a file to read its bytes as a stream; `None` if there is no such file.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (storage, workspace) = home().await?;
     /// use futures::TryStreamExt;
@@ -323,7 +323,7 @@ impl WorkspaceFiles {
     /// Returns the files, in the byte order of their names.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (storage, workspace) = home().await?;
     /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
@@ -347,7 +347,7 @@ impl WorkspaceFiles {
     /// Deletes a file. Returns whether it existed. Its bytes are removed with the workspace.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (storage, workspace) = home().await?;
     /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);

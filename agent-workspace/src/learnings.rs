@@ -22,7 +22,7 @@ const PAGE: usize = 500;
 /// Cloning is cheap. Every method may be dropped at any point; a dropped write was applied wholly or not at all.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # let (agent, chat) = echo().await?;
 /// use agent_core::event::{Learning, LearningKind};
@@ -96,7 +96,7 @@ impl Learnings {
     /// If several callers add a learning at once, it is stored once. Reads the existing learnings, a page at a time.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// # let workspace = chat.record().workspace;
@@ -139,7 +139,7 @@ impl Learnings {
     /// Lists the learnings, newest first, `limit` on a page. `before` is [`LearningPage::next`] of the page before.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// # let workspace = chat.record().workspace;

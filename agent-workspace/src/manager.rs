@@ -251,7 +251,7 @@ impl WorkspaceManager {
     /// Returns the workspace `default`; creates it if it does not exist.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// let workspace = manager.default_workspace().await?;
@@ -277,7 +277,7 @@ impl WorkspaceManager {
     /// The main session is created when it is first opened.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// let new = NewWorkspace::new("Support").with_description("Questions of customers");
@@ -335,7 +335,7 @@ impl WorkspaceManager {
     /// Lists workspaces by last access, latest first, a page at a time.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// for name in ["Support", "Sales", "Office"] {
@@ -359,7 +359,7 @@ impl WorkspaceManager {
     /// Prompts and sends of a conversation call this by themselves. The time never steps back.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (_, manager) = managers();
     /// let workspace = manager.create(NewWorkspace::new("Support")).await?;

@@ -23,7 +23,7 @@ const OBJECTIVE: &str = "objective";
 /// nothing.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # let (agent, chat) = website().await?;
 /// use agent_runtime::mounts::{effective_mounts, update_scope};
@@ -56,7 +56,7 @@ pub async fn effective_mounts(sessions: &dyn SessionStore, session: &SessionReco
 /// Returns the resources that a session inherits at present, frozen or not.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # let (agent, chat) = website().await?;
 /// use agent_runtime::mounts::{effective_mounts, inherited_mounts, update_scope};
@@ -105,7 +105,7 @@ pub async fn inherited_mounts(sessions: &dyn SessionStore, session: &SessionReco
 /// created if it does not exist.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # let (agent, chat) = website().await?;
 /// use agent_runtime::mounts::{effective_mounts, update_scope};
@@ -140,7 +140,7 @@ pub async fn update_scope(sessions: &Sessions, scope: &HiddenSession, patch: Pat
 /// scopes again.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # let (agent, chat) = website().await?;
 /// use agent_runtime::mounts::{effective_mounts, freeze_mounts, update_scope};

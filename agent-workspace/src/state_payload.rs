@@ -154,7 +154,7 @@ impl StatePayload {
     /// Exports the state of a session at one moment: its visible history and its documents. Holds the state in memory.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// chat.prompt("Hello").await?.finish().await?;
@@ -205,7 +205,7 @@ impl StatePayload {
     /// keeps all events; title, labels and metadata stay. None of the imported messages waits for a run.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// chat.prompt("Hello").await?.finish().await?;

@@ -88,7 +88,7 @@ impl StoreCopy {
     /// Creates a copy of all data in `from` to `to`. No I/O; call [`run`](Self::run).
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (here, there, manager) = two_storages();
     /// use agent_admin::copy::StoreCopy;
@@ -127,7 +127,7 @@ impl StoreCopy {
     /// Copies everything that the target lacks. Returns a report of copied, present and refused objects.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (here, there, manager) = two_storages();
     /// use agent_admin::copy::StoreCopy;

@@ -137,7 +137,7 @@ impl AgentRuntime {
     /// [live](agent_core::model::ExternalHandle::liveness) or stale.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// use agent_core::model::{ExternalHandle, Liveness, Patch};
     ///
@@ -199,7 +199,7 @@ impl AgentRuntime {
     /// Every value that was given out is [redacted](agent_workspace::secrets) from all later writes to the tenant's stores.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let agent = echo_agent()?;
     /// use std::collections::BTreeMap;
@@ -243,7 +243,7 @@ impl AgentRuntime {
     /// each.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (gate, agent, chat) = gated(["Hello"]).await?;
     /// let run = chat.prompt("Hello?").await?;
@@ -281,7 +281,7 @@ impl AgentRuntime {
     /// stay open; [`close`](Self::close) closes them too. Plugins [end](Plugin::close) what they have started.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use std::time::Duration;

@@ -42,7 +42,7 @@ impl ModelContext {
     /// [listed](Self::damaged).
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// # chat.set_system_prompt("Answer briefly.").await?;

@@ -17,7 +17,7 @@ use agent_core::model::{Actor, OpenCall};
 /// The result of a tool that runs outside is delivered like this:
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # let (agent, chat) = calling(task("print", ToolMode::Outside), "{}", "It is printed.").await?;
 /// use agent_core::event::{ToolOutcome, ToolResult};
@@ -72,7 +72,7 @@ impl Conversation {
     /// [record](field@agent_core::session::SessionRecord::action).
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// use agent_core::event::{Decision, ToolConfirmation};
     /// use agent_runtime::RunOutcome;
@@ -126,7 +126,7 @@ impl Conversation {
     /// If several answers that differ arrive at the same time, one of them starts a run; the others fail.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// use agent_core::event::{Decision, ToolConfirmation};
     /// use agent_runtime::RunOutcome;
@@ -166,7 +166,7 @@ impl Conversation {
     /// that of the action. Returns `None` if the session waits for no answer, or for an answer that concerns no call.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = calling(task("send", ToolMode::Confirm), "{}", "").await?;
     /// chat.prompt("Send the mail.").await?.finish().await?;

@@ -17,7 +17,7 @@ impl Conversation {
     /// returns.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use agent_core::model::Timer;
@@ -42,7 +42,7 @@ impl Conversation {
     /// Cancels the timer with this key. Does nothing if there is none.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use agent_core::model::Timer;
@@ -71,7 +71,7 @@ impl Conversation {
     /// made during a run is idle.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use agent_core::session::Fork;
@@ -97,7 +97,7 @@ impl Conversation {
     /// its next step.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use agent_core::state::SessionState;
@@ -131,7 +131,7 @@ impl Conversation {
     /// Clears the visible history. Title, labels, references and the system prompt stay; the log keeps all events.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// chat.prompt("Hello").await?.finish().await?;
@@ -153,7 +153,7 @@ impl Conversation {
     /// answered. The log is not changed.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let model = ScriptedProvider::new([Turn::new().text("Hello Ada."), Turn::new().text("Ada.")]);
     /// # let (agent, chat) = scripted(model.clone()).await?;
@@ -183,7 +183,7 @@ impl Conversation {
     /// Sets the title, marked as chosen by a person.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// chat.set_title("Invoice 17").await?;
@@ -206,7 +206,7 @@ impl Conversation {
     /// Reasoning that a provider signed behind another prompt is not given back to it.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let model = ScriptedProvider::new([Turn::new().text("Bonjour")]);
     /// # let (agent, chat) = scripted(model.clone()).await?;
@@ -228,7 +228,7 @@ impl Conversation {
     /// The definition is an input, which the next run answers; this call starts none.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// chat.define_outcome("A letter of at most 100 words.").await?;
@@ -252,7 +252,7 @@ impl Conversation {
     /// Records the location of an artifact that the agent made. The content is not stored.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use agent_core::model::Artifact;
@@ -275,7 +275,7 @@ impl Conversation {
     /// providers for the next runs of this session; a name that the agent does not have fails them.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use agent_core::model::Patch;
@@ -295,7 +295,7 @@ impl Conversation {
     /// Updates title, labels and metadata if the session has no newer event than [`record`](Self::record).
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use agent_core::ErrorKind;
@@ -325,7 +325,7 @@ impl Conversation {
     /// Clears the failure of a session, after its cause has been fixed; the inputs that wait can run again.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (model, agent, chat) = failing().await?;
     /// use agent_core::state::SessionState;
@@ -363,7 +363,7 @@ impl Conversation {
     /// it.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use agent_core::model::Patch;

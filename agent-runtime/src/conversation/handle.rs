@@ -51,7 +51,7 @@ impl AgentRuntime {
     /// Starts no run. If the future is dropped, workspace and session may have been created; call it again.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let agent = echo_agent()?;
     /// let chat = agent.open(&"laptop".parse()?).await?;
@@ -78,7 +78,7 @@ impl AgentRuntime {
     /// than `workspace.main_session`. If the future is dropped, the session may have been created; call it again.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let agent = echo_agent()?;
     /// use agent_runtime::NewWorkspace;
@@ -102,7 +102,7 @@ impl AgentRuntime {
     /// Opens the conversation whose session has this id. Starts no run and creates nothing.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use agent_core::ErrorKind;
@@ -131,7 +131,7 @@ impl AgentRuntime {
     /// Creates another session in a workspace. Starts no run.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let agent = echo_agent()?;
     /// use agent_core::model::Patch;
@@ -176,7 +176,7 @@ impl Conversation {
     /// Loads and returns the current record.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// let elsewhere = agent.conversation_by_id(chat.id()).await?; // for example in another process
@@ -210,7 +210,7 @@ impl Conversation {
     /// of this runtime, from the next run on. Does nothing if the session keeps none.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (store, model) = (MemoryStore::new(), ScriptedProvider::new([Turn::new(), Turn::new(), Turn::new()]));
     /// # let build = |prompt: &str| {

@@ -29,7 +29,7 @@ impl Conversation {
     /// ones.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use agent_core::event::{Message, Part};
@@ -61,7 +61,7 @@ impl Conversation {
     /// [`put_media_stream`](Self::put_media_stream) does, and the medium may have another name and size.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use agent_core::store::BlobInfo;
@@ -99,7 +99,7 @@ impl Conversation {
     /// JSON.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use futures::{StreamExt, stream};
@@ -167,7 +167,7 @@ impl Conversation {
     /// Opens a medium of this conversation, or of one from which it was forked, to read its bytes as a stream.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use futures::TryStreamExt;
@@ -193,7 +193,7 @@ impl Conversation {
     /// Opens a medium like [`media_content`](Self::media_content), to read a range of its bytes. Reads no other chunks.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// let film = chat.put_media("video/mp4", vec![7; 1_000_000]).await?;
@@ -221,7 +221,7 @@ impl Conversation {
     /// end only ([`full`](field@ToolResult::full)).
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let list = tool("list", "Lists all.", |_: Nothing, _| async { Ok::<_, String>("file\n".repeat(1_000_000)) });
     /// # let (agent, chat) = calling(list, "{}", "Many.").await?;
@@ -249,7 +249,7 @@ impl Conversation {
     /// Opens an output like [`output_content`](Self::output_content), to read a range of its bytes.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use agent_core::event::{ToolOutcome, ToolResult};

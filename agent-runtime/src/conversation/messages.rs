@@ -56,7 +56,7 @@ impl ConversationMessage {
     /// media. What a provider ran itself is none.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// # chat.prompt("Hello").await?.finish().await?;
@@ -111,7 +111,7 @@ impl AgentRuntime {
     /// sessions. Any error of the store itself ends the stream.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let agent = echo_agent()?;
     /// use futures::TryStreamExt;
@@ -165,7 +165,7 @@ impl Conversation {
     /// The first damage is an error of kind `Corrupt`, which ends the stream.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let agent = echo_agent()?;
     /// use futures::TryStreamExt;
@@ -191,7 +191,7 @@ impl Conversation {
     /// Streams the messages of the conversation, newest first; otherwise like [`messages`](Self::messages).
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// # for text in ["one", "two", "three"] { chat.prompt(text).await?.finish().await?; }

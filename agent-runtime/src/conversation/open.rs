@@ -15,7 +15,7 @@ const ATTEMPTS: usize = 8;
 /// Handle to one workspace of an agent, which opens conversations in it. Cloning is cheap.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # let agent = echo_agent()?;
 /// let sales = agent.workspaces().create(NewWorkspace::new("sales")).await?;
@@ -49,7 +49,7 @@ impl AgentRuntime {
     /// Returns a handle to a workspace. No I/O: the first call that needs the workspace checks that it exists.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let agent = echo_agent()?;
     /// let unknown = agent.workspace("018f4e9a-7a2b-7c3d-8e4f-ffffffffffff".parse()?);
@@ -76,7 +76,7 @@ impl AgentRuntime {
     /// [`recreate_conversation`](Self::recreate_conversation).
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let agent = echo_agent()?;
     /// let chat = agent.conversation("support/4711").await?;
@@ -110,7 +110,7 @@ impl AgentRuntime {
     /// find. The cost is that of `conversation`.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let agent = echo_agent()?;
     /// assert!(agent.find_conversation("support/4711").await?.is_none());
@@ -136,7 +136,7 @@ impl AgentRuntime {
     /// [`created`](ConversationRun::created) distinguishes the two cases.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let agent = echo_agent()?;
     /// let first = agent.conversation_with("support/4711", "Hello").await?;
@@ -173,7 +173,7 @@ impl AgentRuntime {
     /// about twenty reads of a record.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let agent = echo_agent()?;
     /// let old = agent.conversation("support/4711").await?;
@@ -205,7 +205,7 @@ impl AgentRuntime {
     /// the number of deleted conversations of the key.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let agent = echo_agent()?;
     /// let begun = agent.conversation_with("customer/4711", "My address is …").await?;

@@ -28,7 +28,7 @@ impl AgentRuntime {
     /// If another process runs the session, its holder is watched as in [`Conversation::run_pending`].
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// chat.send("Water the plants.").await?;
@@ -60,7 +60,7 @@ impl Conversation {
     /// history later. A holder that is proven dead is replaced immediately.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// let run = chat.prompt("Hello").await?;
@@ -96,7 +96,7 @@ impl Conversation {
     /// same report.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let (agent, chat) = echo().await?;
     /// let (one, two) = tokio::join!(chat.ask("one"), chat.ask("two"));
@@ -165,7 +165,7 @@ impl Conversation {
     /// Stores a message of a person for the next run; starts none. Returns the sequence number of the input's event.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// let seq = chat.send("Water the plants.").await?;
@@ -200,7 +200,7 @@ impl Conversation {
     /// the session continued with further work.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (gate, agent, chat) = gated(["42", "48"]).await?;
     /// let first = chat.prompt("What is 6 x 7?").await?;
@@ -240,7 +240,7 @@ impl Conversation {
     /// `None`.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// chat.send("Water the plants.").await?;
@@ -286,7 +286,7 @@ impl Conversation {
     /// [`wait_for_answer`](Self::wait_for_answer).
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// chat.send("Water the plants.").await?;
@@ -333,7 +333,7 @@ impl Conversation {
     /// to stop. To cancel a run of this process, [`Run::cancel`] is faster.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let model = ScriptedProvider::new([Turn::new().gate(&Gate::new())]);
     /// # let (agent, chat) = scripted(model).await?;

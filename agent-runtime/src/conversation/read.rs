@@ -30,7 +30,7 @@ impl Conversation {
     /// Reads one page of the whole history, including the events of the session's ancestors.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// use agent_core::event::EventType;
     /// use agent_core::store::ReadEvents;
@@ -60,7 +60,7 @@ impl Conversation {
     /// were [closed](crate::AgentRuntime::close) before it had returned the last ones: shut down, let it end, then close.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// use futures::TryStreamExt;
     ///
@@ -123,7 +123,7 @@ impl Conversation {
     /// Returns the current sizes of the session; reads no message.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// chat.prompt("Hello").await?.finish().await?;

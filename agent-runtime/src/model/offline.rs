@@ -307,7 +307,7 @@ impl Turn {
     /// a fault of the kind [`Network`](crate::FaultKind::Network).
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// use agent_runtime::{RunError, ScriptedProvider, Turn};
     ///
@@ -324,7 +324,7 @@ impl Turn {
     /// Creates a turn that fails with this fault before it emits anything: [`LlmProvider::generate`] returns the error.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// use agent_runtime::{FaultKind, ProviderFault, ScriptedProvider, Turn};
     /// use std::time::Duration;

@@ -29,7 +29,7 @@ pub(crate) const CANONICAL: &str = "canonical";
 /// it changes, and the next answers are given back again.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 /// use agent_runtime::{EchoProvider, ModelTarget};

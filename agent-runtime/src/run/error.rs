@@ -15,7 +15,7 @@ use agent_core::{Error, ErrorKind, WriteOutcome};
 /// [outcome](Error::write_outcome) of the write is `Unknown`, which keeps a caller from sending it again.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// use agent_runtime::{AgentBuilder, RunError, ScriptedProvider, Turn};
 ///

@@ -18,7 +18,7 @@ use agent_core::{Error, ErrorKind, Result, RunId, Seq, SessionId};
 /// [`Actor::USER`].
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # let (agent, chat) = echo().await?;
 /// use agent_core::event::Message;
@@ -106,7 +106,7 @@ impl From<&str> for Input {
 /// stores is in the session's history.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// use agent_runtime::Update;
 ///
@@ -174,7 +174,7 @@ impl Run {
     /// process, use [`Conversation::interrupt`](crate::Conversation::interrupt).
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// use agent_runtime::RunOutcome;
     ///
@@ -192,7 +192,7 @@ impl Run {
     /// Returns a handle that can cancel the run from elsewhere.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let model = ScriptedProvider::new([Turn::new().gate(&Gate::new())]);
     /// # let (agent, chat) = scripted(model).await?;

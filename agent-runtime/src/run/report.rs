@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// Update on the progress of a run: an item of the stream [`Run`](crate::run::handle::Run).
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # let (agent, chat) = echo().await?;
 /// use agent_runtime::Update;
@@ -162,7 +162,7 @@ impl Queued {
 /// Final report of a run: the outcome, the last text, the usage, and the status of the session.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # let (agent, chat) = echo().await?;
 /// use agent_core::state::{Reason, SessionState};

@@ -178,7 +178,7 @@ impl Scheduler {
     /// failure, at most 64 times [`interval`](field@SchedulerConfig::interval).
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use std::time::Duration;
@@ -223,7 +223,7 @@ impl Scheduler {
     /// Runs one round, and waits for the runs that it started. For tests, and for hosts with a scheduler of their own.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use agent_runtime::Scheduler;

@@ -34,7 +34,7 @@ use agent_core::{
 /// that already has its result, and a call of a run whose lease was taken over, have no further effect.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// use agent_runtime::{AgentBuilder, Config, SessionTools, ToolPolicy};
 ///

@@ -128,7 +128,7 @@ impl Tool {
     /// itself, also if the arguments are no `T` of the function. See [`Plugin::question`] for what is stored of it.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// use agent_runtime::schemars::{self, JsonSchema};
     /// use agent_runtime::{RunOutcome, ToolContext, ToolMode, tool};

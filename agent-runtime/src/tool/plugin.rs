@@ -248,7 +248,7 @@ impl<P: Plugin + ?Sized> Plugin for Arc<P> {
 /// The runtime creates it. A test of a tool creates it with [`new`](Self::new):
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/workspaces.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// use std::collections::BTreeMap;
 /// use agent_core::model::{Access, Patch};

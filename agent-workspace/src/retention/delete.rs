@@ -103,7 +103,7 @@ impl WorkspaceManager {
     /// [`gc`](Self::gc), continues the deletion. The call can be repeated.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// let resolved = manager.resolve(&"laptop".parse()?).await?;

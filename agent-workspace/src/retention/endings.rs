@@ -41,7 +41,7 @@ impl WorkspaceManager {
     /// longest ttl among them, at most the policy's `watch`. It can be dropped and repeated at any point.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (manager, long_ago) = managers();
     /// use agent_runtime::retention::GcPolicy;
@@ -76,7 +76,7 @@ impl WorkspaceManager {
     /// error or a crash, completed steps are not undone.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (manager, long_ago) = managers();
     /// use agent_core::model::Patch;
@@ -151,7 +151,7 @@ impl WorkspaceManager {
     /// future is dropped, or after an error or a crash, call it again.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (storage, _, manager) = two_storages();
     /// use agent_core::state::SessionState;

@@ -43,7 +43,7 @@ impl Erasure {
 /// Erasure that begins when it is awaited.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # let agent = echo_agent()?;
 /// let chat = agent.conversation("support/4711").await?;
@@ -117,7 +117,7 @@ impl WorkspaceManager {
     /// The cost is that of a deletion and a [purge](Self::purge).
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (storage, _, manager) = two_storages();
     /// # manager.default_workspace().await?;

@@ -34,7 +34,7 @@ impl Secrets {
     /// Existing handles to the stores are not affected. An agent with secrets does this itself.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (name, secrets) = github()?;
     /// let storage = secrets.hidden_from(MemoryStore::new().into());

@@ -59,7 +59,7 @@ impl Secrets {
     /// Creates the secrets of a source. No value is redacted before it is given out.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (name, secrets) = github()?;
     /// // The value is not redacted before it is given out.
@@ -75,7 +75,7 @@ impl Secrets {
     /// Returns the value of a secret. From then on the value is redacted by these secrets and all their clones.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (name, secrets) = github()?;
     /// let token = secrets.reveal(WorkspaceId::DEFAULT, &name).await?;
@@ -112,7 +112,7 @@ impl Secrets {
     /// Redacts a text: returns it with `(secret NAME)` in place of each value that was given out.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (name, secrets) = github()?;
     /// secrets.reveal(WorkspaceId::DEFAULT, &name).await?;
@@ -132,7 +132,7 @@ impl Secrets {
     /// Redacts JSON: returns it with `(secret NAME)` in place of each value in its texts, keys and numbers.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (name, secrets) = github()?;
     /// secrets.reveal(WorkspaceId::DEFAULT, &name).await?;

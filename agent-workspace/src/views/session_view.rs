@@ -18,7 +18,7 @@ use crate::views::branches::{Branch, Branches};
 /// `Corrupt` if data that it must read is damaged.
 ///
 /// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # let (agent, chat) = echo().await?;
 /// chat.prompt("Hello").await?.finish().await?;
@@ -64,7 +64,7 @@ impl SessionView {
     /// Returns the record and at most `last` newest events of the history, both as of one moment.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// let view = chat.view();
@@ -91,7 +91,7 @@ impl SessionView {
     /// If `read` names types, the events around it are limited to these; its limit of bytes applies, too.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use agent_core::event::EventType;
@@ -150,7 +150,7 @@ impl SessionView {
     /// session outside this history is read.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// use agent_core::model::Artifact;
@@ -210,7 +210,7 @@ impl SessionView {
     /// Archived sessions are included, deleted ones are not. The cost grows with the number of the session's forks.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// let view = chat.view();
@@ -259,7 +259,7 @@ impl SessionView {
     /// Lists the branches at the point where this session was forked; `None` if it is not a fork.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/setup.rs"));
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let (agent, chat) = echo().await?;
     /// let fork = chat.fork(chat.record().head).await?;
