@@ -122,13 +122,6 @@ pub enum ImportOutcome {
 
 impl ImportOutcome {
     /// Returns the stable name of the outcome: `new`, `completed`, `present`, `ahead`.
-    ///
-    /// ```
-    /// use agent_admin::manifest::ImportOutcome;
-    ///
-    /// let outcomes = [ImportOutcome::New, ImportOutcome::Present, ImportOutcome::Ahead];
-    /// assert_eq!(outcomes.map(ImportOutcome::name), ["new", "present", "ahead"]);
-    /// ```
     pub const fn name(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -168,12 +161,9 @@ impl Manifest {
     /// the same bytes in pieces.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// # chat.prompt("Hello").await?.finish().await?;
     /// use agent_admin::manifest::Manifest;
     ///
@@ -219,14 +209,9 @@ impl Manifest {
     /// by its name.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # use agent_core::model::Patch;
-    /// # let id = agent.workspaces().default_workspace().await?.id;
-    /// # let chat = agent.new_session(id, &Patch::new()).await?;
+    /// # let (agent, chat) = website().await?;
     /// # chat.prompt("Hello").await?.finish().await?;
     /// use agent_admin::manifest::{ImportOutcome, Manifest};
     ///
@@ -266,13 +251,9 @@ impl Manifest {
     /// document is trusted.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::ErrorKind;
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// # chat.prompt("Hello").await?.finish().await?;
     /// use agent_admin::manifest::Manifest;
     ///
@@ -342,21 +323,6 @@ impl Manifest {
     }
 
     /// Returns the names of the blobs that the events of the document name, those of ancestors included.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # chat.prompt("Hello").await?.finish().await?;
-    /// use agent_admin::manifest::Manifest;
-    ///
-    /// let manifest = Manifest::export(&*agent.storage().sessions, chat.id()).await?;
-    /// assert!(manifest.blobs().is_empty(), "a document is enough");
-    /// # Ok(()) }
-    /// ```
     pub fn blobs(&self) -> BTreeSet<BlobName> {
         self.members().flat_map(|(_, events)| events).flat_map(|event| &event.blobs).copied().collect()
     }
@@ -454,21 +420,6 @@ impl Manifest {
 
     /// Returns the session as a JSON document with a checksum, identical for every store.
     ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # chat.prompt("Hello").await?.finish().await?;
-    /// use agent_admin::manifest::Manifest;
-    ///
-    /// let document = Manifest::export(&*agent.storage().sessions, chat.id()).await?.to_json()?;
-    /// assert!(document.starts_with(r#"{"format":4,"kind":"session","session":{"#));
-    /// # Ok(()) }
-    /// ```
-    ///
     /// # Errors
     ///
     /// `InvalidInput` if events name blobs, which the document cannot contain: use
@@ -494,12 +445,9 @@ impl Manifest {
     /// Parses a JSON document, and computes the record from its events.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// # chat.prompt("Hello").await?.finish().await?;
     /// use agent_admin::manifest::Manifest;
     ///

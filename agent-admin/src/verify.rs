@@ -49,12 +49,6 @@ pub struct Verification {
 
 impl Verification {
     /// Returns true if the verification found no problem.
-    ///
-    /// ```
-    /// use agent_admin::verify::Verification;
-    ///
-    /// assert!(Verification::default().is_sound());
-    /// ```
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
     }
@@ -120,13 +114,6 @@ pub enum FindingKind {
 
 impl FindingKind {
     /// Returns the stable name of the kind: `damaged`, `unsupported`, `differs`, `dangling`, `unfinished`.
-    ///
-    /// ```
-    /// use agent_admin::verify::FindingKind;
-    ///
-    /// let kinds = [FindingKind::Damaged, FindingKind::Differs, FindingKind::Dangling];
-    /// assert_eq!(kinds.map(FindingKind::name), ["damaged", "differs", "dangling"]);
-    /// ```
     pub const fn name(self) -> &'static str {
         match self {
             Self::Damaged => "damaged",
@@ -153,11 +140,9 @@ impl FindingKind {
 /// dropped at any point.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::MemoryStore;
-/// # use agent_runtime::{AgentBuilder, EchoProvider};
-/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+/// # let agent = echo_agent()?;
 /// use agent_admin::verify::{FindingKind, verify};
 /// use agent_core::DeviceId;
 /// use agent_core::commit::Precondition;

@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_has_a_maximum_whatever_ends_its_lines() {
+    fn an_event_has_a_maximum_with_each_line_end() {
         for end in ["\n", "\r", "\r\n"] {
             let read = |text: &str| {
                 let mut reader = EventReader::new(20);

@@ -184,14 +184,6 @@ impl RigProvider {
         /// A request begins with the bytes of the one before. Anthropic charges less for what it finds in its cache, and more for
         /// what it writes there ([prices](https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching)). So for single
         /// questions without a conversation, set it to false.
-        ///
-        /// ```
-        /// use agent_rig::RigProvider;
-        ///
-        /// # fn main() -> agent_core::Result<()> {
-        /// let model = RigProvider::connect("anthropic/claude-opus-5-5", "the key")?.with_prompt_cache(false);
-        /// # Ok(()) }
-        /// ```
         pub fn with_prompt_cache(caches: bool) => caches = caches;
 
         /// Sets what the model takes, in place of what rig's catalog says.

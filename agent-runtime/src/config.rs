@@ -293,14 +293,6 @@ impl Default for Retry {
 
 impl Retry {
     /// Creates a policy with pauses from `first` to `longest` and at most `limit` consecutive failures.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use agent_runtime::Retry;
-    ///
-    /// let retry = Retry::new(Duration::from_secs(10), Duration::from_secs(3600), 5);
-    /// assert_eq!(retry, Retry::default());
-    /// ```
     pub const fn new(first: Duration, longest: Duration, limit: u32) -> Self {
         Self { first, longest, limit }
     }

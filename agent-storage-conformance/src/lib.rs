@@ -11,24 +11,29 @@
 //!
 //! A backend's author writes a [`Factory`], and a test program of one line:
 //!
-//! ```
-//! # #[allow(dead_code)] mod conformance {
-//! # use agent_core::{MemoryStore, Result, Storage, TenantId, async_trait};
-//! # use agent_storage_conformance::Factory;
-//! # struct Memory;
-//! # #[async_trait]
-//! # impl Factory for Memory {
-//! #     type Site = MemoryStore;
-//! #     async fn fresh(&self) -> Result<MemoryStore> { Ok(MemoryStore::new()) }
-//! #     async fn open(&self, site: &MemoryStore, tenant: &TenantId) -> Result<Storage> {
-//! #         Ok(site.for_tenant(tenant).into())
-//! #     }
-//! # }
+//! ```no_run
 //! // tests/conformance.rs, with `[[test]] name = "conformance"`, `harness = false` in Cargo.toml
+//! use agent_core::{MemoryStore, Result, Storage, TenantId, async_trait};
+//! use agent_storage_conformance::Factory;
+//!
+//! struct Memory;
+//!
+//! #[async_trait]
+//! impl Factory for Memory {
+//!     type Site = MemoryStore;
+//!
+//!     async fn fresh(&self) -> Result<MemoryStore> {
+//!         Ok(MemoryStore::new())
+//!     }
+//!
+//!     async fn open(&self, site: &MemoryStore, tenant: &TenantId) -> Result<Storage> {
+//!         Ok(site.for_tenant(tenant).into())
+//!     }
+//! }
+//!
 //! fn main() -> std::process::ExitCode {
 //!     agent_storage_conformance::main(Memory)
 //! }
-//! # }
 //! ```
 //!
 //! `cargo test --test conformance one_winner` runs the clauses of one contract, and `-- --exact` one of them. A clause

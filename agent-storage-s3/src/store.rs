@@ -122,17 +122,6 @@ impl S3Store {
     }
 
     /// Returns the number of requests sent since the store was opened, by it, its clones, and its other tenants.
-    ///
-    /// ```no_run
-    /// # async fn example() -> agent_core::Result<()> {
-    /// # use agent_core::SessionStore;
-    /// # use agent_storage_s3::S3Config;
-    /// # let store = S3Config::new("my-bucket").open().await?;
-    /// let before = store.requests();
-    /// store.list(agent_core::store::SessionQuery::new()).await?;
-    /// println!("{} requests", store.requests().get - before.get);
-    /// # Ok(()) }
-    /// ```
     pub fn requests(&self) -> Requests {
         self.bucket.requests()
     }

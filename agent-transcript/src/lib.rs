@@ -104,12 +104,6 @@ impl Speaker {
     pub const ALL: [Self; 4] = [Self::User, Self::Assistant, Self::System, Self::Tool];
 
     /// Returns the word in the heading.
-    ///
-    /// ```
-    /// use agent_transcript::Speaker;
-    ///
-    /// assert_eq!(Speaker::ALL.map(Speaker::as_str), ["User", "Assistant", "System", "Tool"]);
-    /// ```
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::User => "User",
@@ -132,13 +126,6 @@ pub struct TranscriptMessage {
 
 impl TranscriptMessage {
     /// Creates a message.
-    ///
-    /// ```
-    /// use agent_transcript::{Speaker, TranscriptMessage};
-    ///
-    /// let message = TranscriptMessage::new(Speaker::User, "Hello");
-    /// assert_eq!((message.speaker, message.text.as_str()), (Speaker::User, "Hello"));
-    /// ```
     pub fn new(speaker: Speaker, text: impl Into<String>) -> Self {
         Self { speaker, text: text.into() }
     }
@@ -205,19 +192,6 @@ pub struct Frontmatter {
 
 impl Frontmatter {
     /// Creates a header with the session and its creation time.
-    ///
-    /// ```
-    /// use agent_core::{SessionId, Timestamp};
-    /// use agent_transcript::Frontmatter;
-    ///
-    /// let session: SessionId = "018f4e9a-7a2b-7c3d-8e4f-0123456789ab".parse()?;
-    /// let header = Frontmatter::new(session, Timestamp::UNIX_EPOCH)
-    ///     .with_provider(Some("openai".to_owned()))
-    ///     .with_model(Some("gpt-5".to_owned()));
-    /// assert_eq!((header.session, header.provider.as_deref()), (Some(session), Some("openai")));
-    /// assert_eq!((header.model.as_deref(), header.created_at), (Some("gpt-5"), Some(Timestamp::UNIX_EPOCH)));
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
     pub fn new(session: SessionId, created_at: Timestamp) -> Self {
         Self { session: Some(session), created_at: Some(created_at), ..Self::default() }
     }
@@ -243,15 +217,6 @@ pub struct Mark {
 
 impl Mark {
     /// Creates the mark of a log up to `head`, an event of `commit`.
-    ///
-    /// ```
-    /// use agent_core::Seq;
-    /// use agent_transcript::Mark;
-    ///
-    /// let mark = Mark::new(Seq::new(12), "018f4e9a-7a2b-7c3d-8e4f-0123456789ab".parse()?);
-    /// assert_eq!(mark.head, Seq::new(12));
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
     pub const fn new(head: Seq, commit: CommitId) -> Self {
         Self { head, commit }
     }

@@ -20,7 +20,7 @@ fn sealed(transcript: &Transcript) -> String {
     writer.take() + &seal
 }
 
-fn said(messages: &[(Speaker, &str)]) -> Transcript {
+fn with_messages(messages: &[(Speaker, &str)]) -> Transcript {
     let session: SessionId = "019c60d9-9c41-715c-8289-ec2d0a9167ec".parse().unwrap();
     let frontmatter = Frontmatter::new(session, "2026-02-15T10:30:00Z".parse().unwrap())
         .with_provider(Some("claude".to_owned()))
@@ -63,7 +63,7 @@ fn transcript() -> impl Strategy<Value = Transcript> {
     let name = || prop::option::of(prop_oneof![any::<String>(), line(), Just(String::new())]);
     (prop::collection::vec((speaker, text()), 0..5), name(), name()).prop_map(
         |(messages, provider, model)| {
-            let mut transcript = said(&[]);
+            let mut transcript = with_messages(&[]);
             transcript.frontmatter = transcript.frontmatter.with_provider(provider).with_model(model);
             let message = |(speaker, text)| TranscriptMessage::new(speaker, text);
             transcript.messages = messages.into_iter().map(message).collect();
@@ -146,7 +146,7 @@ proptest! {
 /// The very bytes, so that they stay.
 #[test]
 fn rendered_markdown_is_pinned() {
-    let transcript = said(&[
+    let transcript = with_messages(&[
         (Speaker::System, "Be brief."),
         (Speaker::User, "What is\n## User\nand \\## User?\n---\n"),
         (Speaker::Assistant, ""),
@@ -168,7 +168,7 @@ fn rendered_markdown_is_pinned() {
 /// What a person adds at the end, and behind the mark, is read; what belongs to nobody is refused with its line.
 #[test]
 fn valid_manual_edits_are_read() {
-    let text = sealed(&said(&[(Speaker::User, "hello"), (Speaker::Assistant, "hi")]));
+    let text = sealed(&with_messages(&[(Speaker::User, "hello"), (Speaker::Assistant, "hi")]));
     let edited = format!("{}\n## User  \nand now?\n## Assistant\n\n\nwell", text.replace("hello", "Hello!"));
     let parsed = Transcript::parse(&edited).unwrap();
     assert_eq!(parsed.form, TranscriptForm::Edited);

@@ -25,13 +25,6 @@ impl Area {
     pub const ALL: [Self; 4] = [Self::Memory, Self::Artifacts, Self::Buffers, Self::Meta];
 
     /// Returns the area's name: `memory`, `artifacts`, `buffers` or `meta`.
-    ///
-    /// ```
-    /// use agent_runtime::areas::Area;
-    ///
-    /// assert_eq!(Area::ALL.map(Area::as_str), ["memory", "artifacts", "buffers", "meta"]);
-    /// assert_eq!(Area::Memory.to_string(), "memory");
-    /// ```
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -105,13 +98,9 @@ impl Documents {
     /// Returns one area of the session. No I/O.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::model::Actor;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_runtime::areas::Area;
     ///
     /// let memory = chat.documents().area(Area::Memory);
@@ -129,19 +118,19 @@ impl DurableArea {
     /// Writes a text of at most 1 MiB unconditionally. Returns the number of the version; it is durable then.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::areas::Area;
+    /// # let (agent, chat) = echo().await?;
     /// let artifacts = chat.documents().area(Area::Artifacts);
     /// let first = artifacts.put("report/summary.md", "# Draft", Actor::AGENT).await?;
     /// let second = artifacts.put("report/summary.md", "# Summary", Actor::AGENT).await?;
     /// assert_eq!((first.get(), second.get()), (1, 2));
     /// assert!(artifacts.put("../summary.md", "# Summary", Actor::AGENT).await.is_err());
+    ///
+    /// let summary = artifacts.get("report/summary.md").await?.expect("the area holds the summary");
+    /// assert_eq!((summary.text.as_str(), summary.by), ("# Summary", Actor::AGENT));
+    /// artifacts.remove("report/summary.md", Actor::AGENT).await?;
+    /// assert!(artifacts.list().await?.is_empty());
     /// # Ok(()) }
     /// ```
     ///
@@ -155,23 +144,6 @@ impl DurableArea {
 
     /// Returns the newest version of the document at a path; `None` if the path holds no document.
     ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::areas::Area;
-    /// let artifacts = chat.documents().area(Area::Artifacts);
-    /// artifacts.put("summary.md", "# Summary", Actor::AGENT).await?;
-    /// let document = artifacts.get("summary.md").await?.expect("the area holds the summary");
-    /// assert_eq!((document.text.as_str(), document.by), ("# Summary", Actor::AGENT));
-    /// assert_eq!(artifacts.get("other.md").await?, None);
-    /// # Ok(()) }
-    /// ```
-    ///
     /// # Errors
     ///
     /// `InvalidInput` for the path; errors of [`Documents::get`].
@@ -180,22 +152,6 @@ impl DurableArea {
     }
 
     /// Returns the paths that hold a document, in byte order. Reads the session's record only.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::areas::Area;
-    /// let artifacts = chat.documents().area(Area::Artifacts);
-    /// artifacts.put("report/b.md", "# B", Actor::AGENT).await?;
-    /// artifacts.put("report/a.md", "# A", Actor::AGENT).await?;
-    /// assert_eq!(artifacts.list().await?, ["report/a.md", "report/b.md"]);
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Errors
     ///
@@ -210,22 +166,6 @@ impl DurableArea {
     }
 
     /// Removes the document at a path. Does nothing if there is none.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::areas::Area;
-    /// let artifacts = chat.documents().area(Area::Artifacts);
-    /// artifacts.put("draft.md", "# Draft", Actor::AGENT).await?;
-    /// artifacts.remove("draft.md", Actor::AGENT).await?;
-    /// assert_eq!(artifacts.get("draft.md").await?, None);
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Errors
     ///

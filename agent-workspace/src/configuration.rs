@@ -323,35 +323,11 @@ pub struct LayeredConfig {
 
 impl LayeredConfig {
     /// Returns all values, secrets included, as one table.
-    ///
-    /// ```
-    /// # use agent_runtime::configuration::{ConfigLayer, ConfigLayers};
-    /// # let config = ConfigLayers::new()
-    /// #     .with_global("model = 'opus'\ntimeout = 30\n[db]\npassword = 'x'")?
-    /// #     .with_workspace("model = 'haiku'")?
-    /// #     .with_secret("db.password")?
-    /// #     .merge(|_| None)?;
-    /// let names: Vec<_> = config.values().keys().collect();
-    /// assert_eq!(names, ["db", "model", "timeout"]);
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
     pub const fn values(&self) -> &Table {
         &self.values
     }
 
     /// Returns the value of a key, which is names separated by dots; `None` if there is none.
-    ///
-    /// ```
-    /// # use agent_runtime::configuration::{ConfigLayer, ConfigLayers};
-    /// # let config = ConfigLayers::new()
-    /// #     .with_global("model = 'opus'\ntimeout = 30\n[db]\npassword = 'x'")?
-    /// #     .with_workspace("model = 'haiku'")?
-    /// #     .with_secret("db.password")?
-    /// #     .merge(|_| None)?;
-    /// assert_eq!(config.get("timeout").and_then(|value| value.as_integer()), Some(30));
-    /// assert!(config.get("db.host").is_none());
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
     pub fn get(&self, key: &str) -> Option<&Value> {
         let mut names = key.split('.');
         let first = self.values.get(names.next()?)?;
@@ -359,35 +335,11 @@ impl LayeredConfig {
     }
 
     /// Returns the value of a key, if it is text.
-    ///
-    /// ```
-    /// # use agent_runtime::configuration::{ConfigLayer, ConfigLayers};
-    /// # let config = ConfigLayers::new()
-    /// #     .with_global("model = 'opus'\ntimeout = 30\n[db]\npassword = 'x'")?
-    /// #     .with_workspace("model = 'haiku'")?
-    /// #     .with_secret("db.password")?
-    /// #     .merge(|_| None)?;
-    /// assert_eq!(config.text("model"), Some("haiku"));
-    /// assert_eq!(config.text("timeout"), None); // not text
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
     pub fn text(&self, key: &str) -> Option<&str> {
         self.get(key)?.as_str()
     }
 
     /// Returns the layer that a value comes from; `None` if there is no value, or if it is a table with several layers.
-    ///
-    /// ```
-    /// # use agent_runtime::configuration::{ConfigLayer, ConfigLayers};
-    /// # let config = ConfigLayers::new()
-    /// #     .with_global("model = 'opus'\ntimeout = 30\n[db]\npassword = 'x'")?
-    /// #     .with_workspace("model = 'haiku'")?
-    /// #     .with_secret("db.password")?
-    /// #     .merge(|_| None)?;
-    /// assert_eq!(config.layer("model"), Some(ConfigLayer::Workspace));
-    /// assert_eq!(config.layer("timeout"), Some(ConfigLayer::Global));
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
     pub fn layer(&self, key: &str) -> Option<ConfigLayer> {
         let path: Vec<String> = key.split('.').map(str::to_owned).collect();
         self.layers.get(&path).copied()
@@ -396,18 +348,6 @@ impl LayeredConfig {
     /// Returns one line for each value: its key, the value, and its layer, for example `model = "haiku"  # workspace`.
     ///
     /// Secrets are listed without their values.
-    ///
-    /// ```
-    /// # use agent_runtime::configuration::{ConfigLayer, ConfigLayers};
-    /// # let config = ConfigLayers::new()
-    /// #     .with_global("model = 'opus'\ntimeout = 30\n[db]\npassword = 'x'")?
-    /// #     .with_workspace("model = 'haiku'")?
-    /// #     .with_secret("db.password")?
-    /// #     .merge(|_| None)?;
-    /// let lines = "db.password = (secret)  # global\nmodel = \"haiku\"  # workspace\ntimeout = 30  # global\n";
-    /// assert_eq!(config.explain(), lines);
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
     pub fn explain(&self) -> String {
         let line = |entry: ConfigEntry<'_>| {
             let shown = entry.value.map_or_else(|| "(secret)".to_owned(), ToString::to_string);
@@ -430,18 +370,6 @@ impl LayeredConfig {
     }
 
     /// Returns all values, each with its key in TOML spelling and its layer; secrets without their values.
-    ///
-    /// ```
-    /// # use agent_runtime::configuration::{ConfigLayer, ConfigLayers};
-    /// # let config = ConfigLayers::new()
-    /// #     .with_global("model = 'opus'\ntimeout = 30\n[db]\npassword = 'x'")?
-    /// #     .with_workspace("model = 'haiku'")?
-    /// #     .with_secret("db.password")?
-    /// #     .merge(|_| None)?;
-    /// let secret = config.entries().find(|entry| entry.key == "db.password").expect("it is listed");
-    /// assert_eq!((secret.value, secret.layer), (None, ConfigLayer::Global));
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
     pub fn entries(&self) -> impl Iterator<Item = ConfigEntry<'_>> {
         self.layers.iter().filter_map(|(path, layer)| {
             let value = self.at(path)?;

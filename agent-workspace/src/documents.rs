@@ -100,18 +100,6 @@ pub struct DocumentWrite {
 
 impl DocumentWrite {
     /// Creates an unconditional write of `text`.
-    ///
-    /// ```
-    /// use agent_core::commit::Precondition;
-    /// use agent_core::model::Actor;
-    /// use agent_runtime::documents::DocumentWrite;
-    ///
-    /// let write = DocumentWrite::new("persona", "Brief and kind.", Actor::AGENT);
-    /// assert_eq!((write.expect, write.format, write.limit), (Precondition::None, 0, None));
-    ///
-    /// let write = write.with_precondition(Precondition::MustNotExist).with_format(1).with_limit(2000);
-    /// assert_eq!((write.expect, write.format, write.limit), (Precondition::MustNotExist, 1, Some(2000)));
-    /// ```
     pub fn new(name: impl Into<String>, text: impl Into<String>, actor: Actor) -> Self {
         Self {
             name: name.into(),
@@ -129,14 +117,9 @@ impl DocumentWrite {
     /// The versions stay in the log. A document that is written later under the same name starts with version 1.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::documents::DocumentWrite;
+    /// # let (agent, chat) = echo().await?;
     /// let documents = chat.documents();
     /// documents.put(DocumentWrite::new("draft", "Dear", Actor::AGENT)).await?;
     /// documents.put(DocumentWrite::remove("draft", Actor::AGENT)).await?;
@@ -151,15 +134,9 @@ impl DocumentWrite {
         /// Sets the precondition of the write; default `None`, which always writes.
         ///
         /// ```
+        /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
         /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-        /// # use agent_core::commit::Precondition;
-        /// # use agent_core::MemoryStore;
-        /// # use agent_runtime::{AgentBuilder, EchoProvider};
-        /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-        /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-        /// # let chat = agent.conversation("support/4711").await?;
-        /// # use agent_core::model::Actor;
-        /// # use agent_runtime::documents::DocumentWrite;
+        /// # let (agent, chat) = echo().await?;
         /// let documents = chat.documents();
         /// // Nothing to replace yet.
         /// let replace = DocumentWrite::new("plan", "1. Sort", Actor::AGENT).with_precondition(Precondition::MustExist);
@@ -177,42 +154,9 @@ impl DocumentWrite {
         pub const fn with_precondition(expect: Precondition<Revision>) => expect = expect;
 
         /// Sets the version of the text's own format; default 0. See [`Migrations`].
-        ///
-        /// ```
-        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-        /// # use agent_core::MemoryStore;
-        /// # use agent_runtime::{AgentBuilder, EchoProvider};
-        /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-        /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-        /// # let chat = agent.conversation("support/4711").await?;
-        /// # use agent_core::model::Actor;
-        /// # use agent_runtime::documents::DocumentWrite;
-        /// let documents = chat.documents();
-        /// let write = DocumentWrite::new("checkpoint", r#"{"step":7}"#, Actor::AGENT).with_format(1);
-        /// documents.put(write).await?;
-        /// assert_eq!(documents.get("checkpoint").await?.map(|document| document.format), Some(1));
-        /// # Ok(()) }
-        /// ```
         pub const fn with_format(format: u32) => format = format;
 
         /// Sets the maximum bytes of the text from now on; by default the present limit stays.
-        ///
-        /// ```
-        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-        /// # use agent_core::ErrorKind;
-        /// # use agent_core::MemoryStore;
-        /// # use agent_runtime::{AgentBuilder, EchoProvider};
-        /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-        /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-        /// # let chat = agent.conversation("support/4711").await?;
-        /// # use agent_core::model::Actor;
-        /// # use agent_runtime::documents::DocumentWrite;
-        /// let documents = chat.documents();
-        /// documents.put(DocumentWrite::new("human", "Ann", Actor::AGENT).with_limit(10)).await?;
-        /// let longer = DocumentWrite::new("human", "Ann, who lives in Berlin", Actor::AGENT);
-        /// assert_eq!(*documents.put(longer).await.unwrap_err().kind(), ErrorKind::LimitExceeded);
-        /// # Ok(()) }
-        /// ```
         pub const fn with_limit(bytes: u64) => limit = Some(bytes);
     }
 
@@ -261,21 +205,6 @@ impl Documents {
     pub const UI_MAX_BYTES: u64 = 64 << 10;
 
     /// Creates a handle to the documents of `session`. No I/O.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// use agent_runtime::documents::Documents;
-    ///
-    /// let storage = agent.storage();
-    /// let documents = Documents::new(storage.sessions.clone(), chat.id());
-    /// assert!(documents.list().await?.is_empty());
-    /// # Ok(()) }
-    /// ```
     pub const fn new(sessions: Sessions, session: SessionId) -> Self {
         Self { sessions, session }
     }
@@ -283,14 +212,9 @@ impl Documents {
     /// Lists the documents without their texts. Reads the record only.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::documents::DocumentWrite;
+    /// # let (agent, chat) = echo().await?;
     /// let documents = chat.documents();
     /// documents.put(DocumentWrite::new("persona", "Brief and kind.", Actor::AGENT).with_limit(2000)).await?;
     /// let heads = documents.list().await?;
@@ -307,23 +231,6 @@ impl Documents {
 
     /// Returns the newest version of a document; `None` if there is none. Reads the record and one event.
     ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::documents::DocumentWrite;
-    /// let documents = chat.documents();
-    /// documents.put(DocumentWrite::new("state", "Waits for the invoice.", Actor::AGENT)).await?;
-    /// let state = documents.get("state").await?.expect("the note exists");
-    /// assert_eq!((state.text.as_str(), state.revision.get()), ("Waits for the invoice.", 1));
-    /// assert_eq!(documents.get("plan").await?, None);
-    /// # Ok(()) }
-    /// ```
-    ///
     /// # Errors
     ///
     /// Errors of the store; `Corrupt` if the version cannot be read.
@@ -338,14 +245,9 @@ impl Documents {
     /// Returns at most `limit` versions of a document, newest first. Reads one event for each version.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::documents::DocumentWrite;
+    /// # let (agent, chat) = echo().await?;
     /// let documents = chat.documents();
     /// for text in ["one", "two", "three"] {
     ///     documents.put(DocumentWrite::new("plan", text, Actor::AGENT)).await?;
@@ -372,22 +274,6 @@ impl Documents {
 
     /// Returns one version of a document; `None` if it does not exist. Also reads all newer versions.
     ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::documents::DocumentWrite;
-    /// let documents = chat.documents();
-    /// let first = documents.put(DocumentWrite::new("plan", "one", Actor::AGENT)).await?;
-    /// documents.put(DocumentWrite::new("plan", "two", Actor::AGENT)).await?;
-    /// assert_eq!(documents.version("plan", first).await?.map(|version| version.text).as_deref(), Some("one"));
-    /// # Ok(()) }
-    /// ```
-    ///
     /// # Errors
     ///
     /// Errors of [`get`](Self::get).
@@ -407,15 +293,9 @@ impl Documents {
     /// Writes a version. Returns its number: 1 for the first; 0 if a document that does not exist was to be removed.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::ErrorKind;
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::documents::DocumentWrite;
+    /// # let (agent, chat) = echo().await?;
     /// let documents = chat.documents();
     /// let first = documents.put(DocumentWrite::new("plan", "1. Sort", Actor::AGENT)).await?;
     /// assert_eq!(first.get(), 1);
@@ -450,14 +330,9 @@ impl Documents {
     /// Restores an earlier version by writing its text as a new version. Returns the new number.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::documents::DocumentWrite;
+    /// # let (agent, chat) = echo().await?;
     /// let documents = chat.documents();
     /// let first = documents.put(DocumentWrite::new("plan", "one", Actor::AGENT)).await?;
     /// documents.put(DocumentWrite::new("plan", "two", Actor::AGENT)).await?;
@@ -485,12 +360,9 @@ impl Documents {
     /// The last write wins. A text over 64 KiB is not saved. Every failure is logged at level `debug` and returns `false`.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// assert!(chat.documents().save_ui(r#"{"scroll":120}"#).await);
     /// assert!(!chat.documents().save_ui(&"x".repeat(100_000)).await);
     /// # Ok(()) }

@@ -146,19 +146,6 @@ fn info(media: &Media) -> BlobInfo {
 
 impl WorkspaceFiles {
     /// Creates a handle to an area of a workspace. No I/O.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::store::WorkspaceArea;
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::files::WorkspaceFiles;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
-    /// let memory = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Memory);
-    /// assert!(memory.list().await?.is_empty());
-    /// # Ok(()) }
-    /// ```
     pub fn new(storage: &Storage, workspace: WorkspaceId, area: WorkspaceArea) -> Self {
         let hidden = HiddenSession::area(workspace, area);
         Self { storage: storage.clone(), hidden, area }
@@ -168,14 +155,9 @@ impl WorkspaceFiles {
     /// which is durable; the current one if the file has these bytes already.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::model::Actor;
-    /// # use agent_core::store::WorkspaceArea;
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::files::WorkspaceFiles;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// # let (storage, workspace) = home().await?;
     /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
     /// let first = skills.put("logo.png", vec![0x89, b'P', b'N', b'G'], Actor::USER).await?;
     /// let second = skills.put("logo.png", vec![0xff, 0xd8], Actor::USER).await?;
@@ -197,14 +179,9 @@ impl WorkspaceFiles {
     /// `content` returns the bytes from their beginning. It is called again if the write must be repeated.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::model::Actor;
-    /// # use agent_core::store::WorkspaceArea;
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::files::WorkspaceFiles;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// # let (storage, workspace) = home().await?;
     /// use agent_core::store::BlobInfo;
     /// use futures::{StreamExt, stream};
     ///
@@ -267,14 +244,9 @@ impl WorkspaceFiles {
     /// Returns the bytes of a file in memory; `None` if there is no such file. See [`read`](Self::read) for large files.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::model::Actor;
-    /// # use agent_core::store::WorkspaceArea;
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::files::WorkspaceFiles;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// # let (storage, workspace) = home().await?;
     /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
     /// skills.put("review/SKILL.md", "# How to review", Actor::USER).await?;
     /// assert_eq!(skills.get("review/SKILL.md", 1 << 20).await?.unwrap(), "# How to review");
@@ -304,14 +276,9 @@ impl WorkspaceFiles {
     /// Opens a file to read its bytes as a stream; `None` if there is no such file.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::model::Actor;
-    /// # use agent_core::store::WorkspaceArea;
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::files::WorkspaceFiles;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// # let (storage, workspace) = home().await?;
     /// use futures::TryStreamExt;
     ///
     /// let memory = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Memory);
@@ -355,14 +322,9 @@ impl WorkspaceFiles {
     /// Returns the files, in the byte order of their names.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::model::Actor;
-    /// # use agent_core::store::WorkspaceArea;
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::files::WorkspaceFiles;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// # let (storage, workspace) = home().await?;
     /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
     /// for name in ["review/SKILL.md", "deploy/SKILL.md"] {
     ///     skills.put(name, "# How to do it", Actor::USER).await?;
@@ -384,14 +346,9 @@ impl WorkspaceFiles {
     /// Deletes a file. Returns whether it existed. Its bytes are removed with the workspace.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::model::Actor;
-    /// # use agent_core::store::WorkspaceArea;
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::files::WorkspaceFiles;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+    /// # let (storage, workspace) = home().await?;
     /// let skills = WorkspaceFiles::new(&storage, workspace.id, WorkspaceArea::Skills);
     /// skills.put("review/SKILL.md", "# How to review", Actor::USER).await?;
     /// assert!(skills.delete("review/SKILL.md", Actor::USER).await?);

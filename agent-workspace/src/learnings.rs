@@ -22,12 +22,9 @@ const PAGE: usize = 500;
 /// Cloning is cheap. Every method may be dropped at any point; a dropped write was applied wholly or not at all.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::MemoryStore;
-/// # use agent_runtime::{AgentBuilder, EchoProvider};
-/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-/// # let chat = agent.conversation("support/4711").await?;
+/// # let (agent, chat) = echo().await?;
 /// use agent_core::event::{Learning, LearningKind};
 /// use agent_core::model::Actor;
 /// use agent_runtime::learnings::Learnings;
@@ -89,20 +86,6 @@ impl Learnings {
     pub const MEMORY: &'static str = "memory";
 
     /// Creates a handle to the learnings of `agent` in `workspace`. No I/O.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// use agent_core::WorkspaceId;
-    /// use agent_runtime::learnings::Learnings;
-    ///
-    /// let learnings = Learnings::new(agent.storage(), WorkspaceId::DEFAULT, "support");
-    /// assert!(learnings.list(10, None).await?.learnings.is_empty());
-    /// # Ok(()) }
-    /// ```
     pub fn new(storage: &Storage, workspace: WorkspaceId, agent: impl Into<String>) -> Self {
         let hidden = HiddenSession::agent(workspace, agent);
         Self { sessions: storage.sessions.clone(), hidden }
@@ -113,15 +96,9 @@ impl Learnings {
     /// If several callers add a learning at once, it is stored once. Reads the existing learnings, a page at a time.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::event::{Learning, LearningKind};
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::learnings::Learnings;
+    /// # let (agent, chat) = echo().await?;
     /// # let workspace = chat.record().workspace;
     /// let learnings = Learnings::new(agent.storage(), workspace, "support");
     /// let lesson = Learning::new(LearningKind::Lesson, "Ask for the order number first.").with_session(chat.id(), None);
@@ -162,15 +139,9 @@ impl Learnings {
     /// Lists the learnings, newest first, `limit` on a page. `before` is [`LearningPage::next`] of the page before.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::event::{Learning, LearningKind};
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::learnings::Learnings;
+    /// # let (agent, chat) = echo().await?;
     /// # let workspace = chat.record().workspace;
     /// let learnings = Learnings::new(agent.storage(), workspace, "support");
     /// for text in ["Be brief.", "Ask first.", "Cite sources."] {
@@ -199,24 +170,6 @@ impl Learnings {
     }
 
     /// Adds a learning to the agent's shared note, once, with its kind and its origin. Returns whether it was added now.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::event::{Learning, LearningKind};
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::learnings::Learnings;
-    /// # let workspace = chat.record().workspace;
-    /// let learnings = Learnings::new(agent.storage(), workspace, "support");
-    /// let added = learnings.add(Learning::new(LearningKind::Lesson, "Be brief."), Actor::AGENT).await?;
-    /// assert!(learnings.promote(added.seq, Actor::USER).await?);
-    /// assert!(!learnings.promote(added.seq, Actor::USER).await?);
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Errors
     ///
@@ -258,26 +211,6 @@ impl Learnings {
 
     /// Returns the agent's shared note; `None` if no learning was promoted yet.
     ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::event::{Learning, LearningKind};
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::learnings::Learnings;
-    /// # let workspace = chat.record().workspace;
-    /// let learnings = Learnings::new(agent.storage(), workspace, "support");
-    /// assert_eq!(learnings.memory().await?, None);
-    /// let added = learnings.add(Learning::new(LearningKind::Lesson, "Be brief."), Actor::AGENT).await?;
-    /// learnings.promote(added.seq, Actor::USER).await?;
-    /// let note = learnings.memory().await?.expect("a learning was promoted");
-    /// assert_eq!(note.text, format!("- Be brief. (lesson {})\n", added.seq));
-    /// # Ok(()) }
-    /// ```
-    ///
     /// # Errors
     ///
     /// Errors of the store.
@@ -291,26 +224,6 @@ impl Learnings {
     /// Returns the documents in the agent's hidden session, including its shared note. No I/O.
     ///
     /// The hidden session is created by the first learning; before that, calls of the documents fail with `NotFound`.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # use agent_core::event::{Learning, LearningKind};
-    /// # use agent_core::model::Actor;
-    /// use agent_runtime::documents::DocumentWrite;
-    ///
-    /// # use agent_runtime::learnings::Learnings;
-    /// # let workspace = chat.record().workspace;
-    /// let learnings = Learnings::new(agent.storage(), workspace, "support");
-    /// learnings.add(Learning::new(LearningKind::Lesson, "Be brief."), Actor::AGENT).await?;
-    /// learnings.documents().put(DocumentWrite::new("glossary", "SKU: article number", Actor::USER)).await?;
-    /// assert_eq!(learnings.documents().list().await?.len(), 1);
-    /// # Ok(()) }
-    /// ```
     pub fn documents(&self) -> Documents {
         Documents::new(self.sessions.clone(), self.hidden.id())
     }

@@ -248,10 +248,8 @@ impl WorkspaceManager {
     /// Returns the workspace `default`; creates it if it does not exist.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::WorkspaceManager;
     /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// let workspace = manager.default_workspace().await?;
     /// assert_eq!((workspace.id, workspace.name.as_str()), (WorkspaceId::DEFAULT, "default"));
@@ -276,10 +274,8 @@ impl WorkspaceManager {
     /// The main session is created when it is first opened.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::ErrorKind;
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
     /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// let new = NewWorkspace::new("Support").with_description("Questions of customers");
     /// let workspace = manager.create(new.clone()).await?;
@@ -336,10 +332,8 @@ impl WorkspaceManager {
     /// Lists workspaces by last access, latest first, a page at a time.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::store::WorkspaceQuery;
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
     /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// for name in ["Support", "Sales", "Office"] {
     ///     manager.create(NewWorkspace::new(name)).await?;
@@ -362,11 +356,9 @@ impl WorkspaceManager {
     /// Prompts and sends of a conversation call this by themselves. The time never steps back.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_core::clock::Effects;
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let manager = WorkspaceManager::new(agent_core::Storage::from(MemoryStore::new()).with_effects(Effects::seeded(1, "2026-11-23T10:00:00Z".parse()?)));
+    /// # let (_, manager) = managers();
     /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
     /// manager.touch(workspace.id).await?;
     /// assert!(manager.load(workspace.id).await?.last_accessed > workspace.last_accessed);

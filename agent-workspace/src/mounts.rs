@@ -23,17 +23,9 @@ const OBJECTIVE: &str = "objective";
 /// nothing.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::model::{Access, Patch};
-/// # use agent_core::store::HiddenSession;
-/// # use agent_core::WorkspaceId;
-/// # use agent_core::MemoryStore;
-/// # use agent_runtime::{AgentBuilder, EchoProvider};
-/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-/// # let patch = Patch::new().with_label("project", "website");
-/// # let workspace = agent.workspaces().default_workspace().await?.id;
-/// # let chat = agent.new_session(workspace, &patch).await?;
+/// # let (agent, chat) = website().await?;
 /// use agent_runtime::mounts::{effective_mounts, update_scope};
 ///
 /// // `chat` is a session with the label `project` = `website`.
@@ -64,16 +56,9 @@ pub async fn effective_mounts(sessions: &dyn SessionStore, session: &SessionReco
 /// Returns the resources that a session inherits at present, frozen or not.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::model::{Access, Patch};
-/// # use agent_core::store::HiddenSession;
-/// # use agent_core::MemoryStore;
-/// # use agent_runtime::{AgentBuilder, EchoProvider};
-/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-/// # let patch = Patch::new().with_label("project", "website");
-/// # let workspace = agent.workspaces().default_workspace().await?.id;
-/// # let chat = agent.new_session(workspace, &patch).await?;
+/// # let (agent, chat) = website().await?;
 /// use agent_runtime::mounts::{effective_mounts, inherited_mounts, update_scope};
 ///
 /// let storage = agent.storage();
@@ -120,17 +105,9 @@ pub async fn inherited_mounts(sessions: &dyn SessionStore, session: &SessionReco
 /// created if it does not exist.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::model::{Access, Patch};
-/// # use agent_core::store::HiddenSession;
-/// # use agent_core::WorkspaceId;
-/// # use agent_core::MemoryStore;
-/// # use agent_runtime::{AgentBuilder, EchoProvider};
-/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-/// # let patch = Patch::new().with_label("project", "website");
-/// # let workspace = agent.workspaces().default_workspace().await?.id;
-/// # let chat = agent.new_session(workspace, &patch).await?;
+/// # let (agent, chat) = website().await?;
 /// use agent_runtime::mounts::{effective_mounts, update_scope};
 ///
 /// // `chat` is a session with the label `project` = `website`.
@@ -163,16 +140,9 @@ pub async fn update_scope(sessions: &Sessions, scope: &HiddenSession, patch: Pat
 /// scopes again.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::model::{Access, Patch};
-/// # use agent_core::store::HiddenSession;
-/// # use agent_core::MemoryStore;
-/// # use agent_runtime::{AgentBuilder, EchoProvider};
-/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-/// # let patch = Patch::new().with_label("project", "website");
-/// # let workspace = agent.workspaces().default_workspace().await?.id;
-/// # let chat = agent.new_session(workspace, &patch).await?;
+/// # let (agent, chat) = website().await?;
 /// use agent_runtime::mounts::{effective_mounts, freeze_mounts, update_scope};
 ///
 /// let sessions = &agent.storage().sessions;

@@ -126,13 +126,6 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
 
 impl StateText {
     /// Creates a text of format 0 without a limit of its own.
-    ///
-    /// ```
-    /// use agent_runtime::state_payload::StateText;
-    ///
-    /// let persona = StateText::new("Brief and kind.").with_limit(2000);
-    /// assert_eq!((persona.text.as_str(), persona.format, persona.limit), ("Brief and kind.", 0, Some(2000)));
-    /// ```
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
@@ -147,15 +140,6 @@ impl StateText {
 
 impl RuntimeState {
     /// Creates a state with the version of its own format.
-    ///
-    /// ```
-    /// use agent_core::json::RawJson;
-    /// use agent_runtime::state_payload::RuntimeState;
-    ///
-    /// let state = RuntimeState::new(1, RawJson::parse(r#"{"step":7}"#)?);
-    /// assert_eq!((state.version, state.state.get()), (1, r#"{"step":7}"#));
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
     pub const fn new(version: u32, state: RawJson) -> Self {
         Self { version, state }
     }
@@ -163,14 +147,6 @@ impl RuntimeState {
 
 impl StatePayload {
     /// Creates an empty state.
-    ///
-    /// ```
-    /// use agent_runtime::state_payload::{StatePayload, StateText};
-    ///
-    /// let mut state = StatePayload::new();
-    /// state.core_memory.insert("persona".to_owned(), StateText::new("Brief and kind.").with_limit(2000));
-    /// assert!(state.history.is_empty() && state.documents.is_empty() && state.runtime.is_none());
-    /// ```
     pub fn new() -> Self {
         Self::default()
     }
@@ -178,15 +154,9 @@ impl StatePayload {
     /// Exports the state of a session at one moment: its visible history and its documents. Holds the state in memory.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::documents::DocumentWrite;
-    /// # use agent_runtime::state_payload::StatePayload;
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// chat.prompt("Hello").await?.finish().await?;
     /// chat.documents().put(DocumentWrite::new("plan", "1. Greet", Actor::AGENT)).await?;
     ///
@@ -232,14 +202,9 @@ impl StatePayload {
     /// keeps all events; title, labels and metadata stay. None of the imported messages waits for a run.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::model::Actor;
-    /// # use agent_runtime::state_payload::StatePayload;
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// chat.prompt("Hello").await?.finish().await?;
     /// let sessions = &agent.storage().sessions;
     /// let state = StatePayload::export(&**sessions, chat.id()).await?;

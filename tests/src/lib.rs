@@ -84,12 +84,12 @@ impl Site {
         Self { synced: false, ..self }
     }
 
-    /// Opens the stores of the default tenant anew, with handles that remember nothing.
+    /// Opens the stores of the default tenant again, with handles that remember nothing.
     pub async fn open(&self) -> Storage {
         self.tenants().await.tenant(&TenantId::default())
     }
 
-    /// Opens the backend anew, for any tenant.
+    /// Opens the backend again, for any tenant.
     pub async fn tenants(&self) -> Arc<dyn Backend> {
         let (files, sqlite) = match self.synced {
             true => (FsSync::default(), SqliteSync::default()),

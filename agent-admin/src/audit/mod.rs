@@ -74,16 +74,6 @@ pub struct AuditPage {
 
 impl Audit {
     /// Creates a reader of the audit log in these stores, with the entries of all actors. No I/O.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # let plain = Storage::from(MemoryStore::new());
-    /// use agent_admin::audit::Audit;
-    ///
-    /// assert!(Audit::of(&plain).list(10, None).await?.entries.is_empty());
-    /// # Ok(()) }
-    /// ```
     pub fn of(storage: &Storage) -> Self {
         Self { sessions: storage.sessions.store().clone() }
     }

@@ -88,11 +88,9 @@ impl StoreCopy {
     /// Creates a copy of all data in `from` to `to`. No I/O; call [`run`](Self::run).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let (here, there): (Storage, Storage) = (MemoryStore::new().into(), MemoryStore::new().into());
-    /// # let manager = WorkspaceManager::new(here.clone());
+    /// # let (here, there, manager) = two_storages();
     /// use agent_admin::copy::StoreCopy;
     /// use std::sync::atomic::{AtomicU64, Ordering};
     /// use std::sync::Arc;
@@ -129,11 +127,9 @@ impl StoreCopy {
     /// Copies everything that the target lacks. Returns a report of copied, present and refused objects.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let (here, there): (Storage, Storage) = (MemoryStore::new().into(), MemoryStore::new().into());
-    /// # let manager = WorkspaceManager::new(here.clone());
+    /// # let (here, there, manager) = two_storages();
     /// use agent_admin::copy::StoreCopy;
     ///
     /// let workspace = manager.create(NewWorkspace::new("Sales")).await?;
@@ -243,25 +239,6 @@ pub struct CopyReport {
 
 impl CopyReport {
     /// Returns whether the target contains everything that the source contains.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let (here, there): (Storage, Storage) = (MemoryStore::new().into(), MemoryStore::new().into());
-    /// # let manager = WorkspaceManager::new(here.clone());
-    /// use agent_admin::copy::StoreCopy;
-    ///
-    /// let sales = manager.create(NewWorkspace::new("Sales")).await?;
-    /// assert!(StoreCopy::new(here.clone(), there.clone()).run().await?.is_whole());
-    ///
-    /// // A record that differs in the target is reported, and not overwritten.
-    /// manager.rename(sales.id, "Sales Europe").await?;
-    /// let report = StoreCopy::new(here, there).run().await?;
-    /// assert!(!report.is_whole());
-    /// assert_eq!(report.refused[0].object, format!("workspace {}", sales.id));
-    /// # Ok(()) }
-    /// ```
     pub fn is_whole(&self) -> bool {
         self.damaged.is_empty() && self.refused.is_empty()
     }

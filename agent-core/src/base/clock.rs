@@ -146,12 +146,6 @@ impl Effects {
     }
 
     /// Returns a new UUID of version 7: the time in milliseconds, then 74 random bits.
-    ///
-    /// ```
-    /// use agent_core::clock::Effects;
-    ///
-    /// assert_eq!(Effects::default().new_uuid().get_version_num(), 7);
-    /// ```
     pub fn new_uuid(&self) -> Uuid {
         let millis = u64::try_from(self.now().as_micros() / 1000).unwrap_or(0);
         let mut random = [0; 10];

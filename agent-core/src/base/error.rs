@@ -158,12 +158,6 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Returns the stable name of the kind, as used in spans: `not_found`, `conflict` …
-    ///
-    /// ```
-    /// use agent_core::ErrorKind;
-    ///
-    /// assert_eq!(ErrorKind::Conflict { head: None }.name(), "conflict");
-    /// ```
     pub const fn name(&self) -> &'static str {
         match self {
             Self::NotFound => "not_found",
@@ -219,15 +213,6 @@ impl Error {
     }
 
     /// Adds the error that caused this one.
-    ///
-    /// ```
-    /// use std::error::Error as _;
-    /// use agent_core::{Error, ErrorKind};
-    ///
-    /// let cause = std::io::Error::other("connection reset");
-    /// let error = Error::new(ErrorKind::Unavailable, "the store cannot be reached; try again").with_source(cause);
-    /// assert_eq!(error.source().unwrap().to_string(), "connection reset");
-    /// ```
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
         self.0.source = Some(Arc::from(source.into()));
@@ -246,13 +231,6 @@ impl Error {
     ///
     /// Retry loops, such as [`commit_with_retry`](crate::store::ext::SessionStoreExt::commit_with_retry), stop at such
     /// an error.
-    ///
-    /// ```
-    /// use agent_core::{Error, ErrorKind};
-    ///
-    /// let error = Error::new(ErrorKind::Unavailable, "no answer within 30 s; try again later").timed_out();
-    /// assert!(error.is_timeout() && error.is_retryable());
-    /// ```
     #[must_use]
     pub fn timed_out(mut self) -> Self {
         self.0.timed_out = true;

@@ -76,12 +76,6 @@ impl RawJson {
     /// # Panics
     ///
     /// Panics if the value contains a map whose keys are not text.
-    ///
-    /// ```
-    /// use agent_core::json::RawJson;
-    ///
-    /// assert_eq!(RawJson::sure(&["a", "b"]).get(), r#"["a","b"]"#);
-    /// ```
     #[expect(clippy::expect_used, reason = "each caller passes a type that has a JSON form")]
     pub fn sure(value: &impl Serialize) -> Self {
         Self::of(value).expect("text, numbers and maps with text keys have a JSON form")
@@ -119,12 +113,6 @@ impl RawJson {
     }
 
     /// Returns an empty object, `{}`.
-    ///
-    /// ```
-    /// use agent_core::json::RawJson;
-    ///
-    /// assert_eq!(RawJson::empty_object().get(), "{}");
-    /// ```
     #[expect(clippy::expect_used, clippy::missing_panics_doc, reason = "it cannot fail")]
     pub fn empty_object() -> Self {
         // Parses the text once, unlike [`constant`](Self::constant), since every event without a payload calls this.
@@ -144,13 +132,6 @@ impl RawJson {
 
     /// Returns the nesting depth of objects and lists: 0 for a text or a number, 1 for `[]`. Takes one pass over the
     /// text.
-    ///
-    /// ```
-    /// use agent_core::json::RawJson;
-    ///
-    /// assert_eq!(RawJson::parse("{\"a\":[[1],2]}")?.depth(), 3);
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
     pub fn depth(&self) -> usize {
         let (mut depth, mut deepest) = (0_usize, 0);
         for byte in outside_strings(self.get()) {

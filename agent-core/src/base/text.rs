@@ -161,10 +161,6 @@ pub fn marked(text: &str) -> Cow<'_, str> {
 }
 
 /// Returns a name like [`marked`], with marks for line feeds and tabs, too.
-///
-/// ```
-/// assert_eq!(agent_core::text::marked_name("list\n[pay]"), "list<U+000A>[pay]");
-/// ```
 pub fn marked_name(name: &str) -> Cow<'_, str> {
     with_marks(name, is_unseen)
 }

@@ -86,20 +86,14 @@ pub enum Step {
 /// in which states it is legal.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-/// # use agent_core::clock::Effects;
-/// # use agent_core::session::NewSession;
 /// use agent_core::SessionStore;
 /// use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 /// use agent_core::event::NewEvent;
 /// use agent_core::state::{Reason, SessionState};
 ///
-/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(new).await?;
-/// # let events = vec![NewEvent::user_message("Hello")];
-/// # let session = store.append(session.id, session.head, events).await?.session;
+/// # let (store, effects, session) = greeted().await?;
 /// let run = effects.new_run_id();
 /// let begin = Commit::seal(&effects, session.id, session.head)
 ///     .with_trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
@@ -176,16 +170,6 @@ impl Trigger {
     /// Creates the trigger for a lost run of the lease `epoch`, to be retried from `ready_at` on.
     ///
     /// The session becomes `Failed` after `limit` consecutive failures.
-    ///
-    /// ```
-    /// use agent_core::clock::Effects;
-    /// use agent_core::commit::Trigger;
-    /// use agent_core::Epoch;
-    ///
-    /// let retry_at = Effects::default().now().plus_micros(5_000_000);
-    /// let lost = Trigger::run_lost(Epoch::new(3), retry_at, 4);
-    /// assert!(matches!(lost, Trigger::RunLost { limit: 4, .. }));
-    /// ```
     pub const fn run_lost(epoch: Epoch, ready_at: Timestamp, limit: u32) -> Self {
         Self::RunLost { epoch, ready_at, limit }
     }
@@ -220,17 +204,6 @@ impl RunEnd {
     /// Creates the end of a failed run that is retried from `ready_at` on.
     ///
     /// The session becomes `Failed` after `limit` consecutive failures.
-    ///
-    /// ```
-    /// use agent_core::clock::Effects;
-    /// use agent_core::commit::RunEnd;
-    /// use agent_core::model::Failure;
-    /// use agent_core::state::Reason;
-    ///
-    /// let failure = Failure::new(Reason::RunError, "the model is overloaded");
-    /// let end = RunEnd::retry(failure, Effects::default().now().plus_micros(5_000_000), 4);
-    /// assert!(matches!(end, RunEnd::Retry { limit: 4, .. }));
-    /// ```
     pub fn retry(failure: Failure, ready_at: Timestamp, limit: u32) -> Self {
         Self::Retry { failure, ready_at, limit }
     }
@@ -313,17 +286,13 @@ impl Commit {
     /// Creates a commit without steps, with a new id and the current time.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::commit::{Commit, Precondition};
     /// use agent_core::event::NewEvent;
     /// use agent_core::model::{Actor, Role};
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let commit = Commit::seal(&effects, session.id, session.head)
     ///     .with_precondition(Precondition::Matches(session.head))
     ///     .with_actor(Actor::named(Role::User, "alice")?)
@@ -374,16 +343,11 @@ impl Commit {
     /// `InvalidInput` if there are no events.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::store::ReadEvents;
     /// use agent_core::commit::Commit;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let events = store.read(session.id, ReadEvents::first(100)).await?.events;
     /// let copy = MemoryStore::new();
     /// let restored = copy.commit(Commit::restore(session.id, events)?).await?.session;
@@ -438,34 +402,6 @@ impl Commit {
     }
 
     /// Makes the commit a write of the run `run` under the lease `epoch`: it succeeds only while that lease is held.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::event::NewEvent;
-    /// # use agent_core::commit::LeaseRequest;
-    /// use agent_core::ErrorKind;
-    /// use agent_core::commit::{Commit, Trigger};
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// # let events = vec![NewEvent::user_message("Hello")];
-    /// # let session = store.append(session.id, session.head, events).await?.session;
-    /// # let run = effects.new_run_id();
-    /// # let begin = Trigger::BeginRun(LeaseRequest::new("laptop", run));
-    /// # let begun = store.trigger(session.id, begin).await?;
-    /// let epoch = begun.epoch.unwrap();
-    /// store.trigger(session.id, Trigger::LeaseExpired(epoch)).await?;
-    ///
-    /// let late = Commit::seal(&effects, session.id, begun.last)
-    ///     .with_event(NewEvent::agent_message("I am late"))
-    ///     .with_fence(run, epoch);
-    /// assert!(matches!(store.commit(late).await.unwrap_err().kind(), ErrorKind::Fenced { .. }));
-    /// # Ok(()) }
-    /// ```
     pub fn with_fence(mut self, run: RunId, epoch: Epoch) -> Self {
         self.run = Some(run);
         self.fence = Some(epoch);

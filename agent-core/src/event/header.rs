@@ -29,17 +29,12 @@ pub const EVENT_MAX_BYTES: usize = 16 << 20;
 /// keep that text, or its parts, byte for byte.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-/// # use agent_core::clock::Effects;
-/// # use agent_core::session::NewSession;
-/// # use agent_core::store::ReadEvents;
 /// use agent_core::event::{Event, EventPayload, NewEvent};
 /// use agent_core::state::SessionState;
 ///
-/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(new).await?;
+/// # let (store, effects, session) = session().await?;
 /// # store.append(session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
 /// let event = store.history(session.id, ReadEvents::last(1)).await?.events.remove(0);
 /// let EventPayload::UserMessage(message) = event.decode()? else { panic!("{event:?}") };
@@ -110,24 +105,6 @@ impl Event {
     /// needed several commits.
     ///
     /// The session [accepts no messages](field@crate::session::SessionRecord::import_end) before it reaches that event.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, Seq, SessionStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::store::ReadEvents;
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// let event = store.read(session.id, ReadEvents::first(1)).await?.events.remove(0);
-    /// assert_eq!(event.import_end(), None);
-    /// let marked = event.clone().with_import_end(Some(Seq::new(40)));
-    /// assert_eq!(marked.import_end(), Some(Seq::new(40)));
-    /// assert_eq!(marked, event, "the end of an import is not compared");
-    /// assert_eq!(marked.with_import_end(None).to_json(), event.to_json());
-    /// # Ok(()) }
-    /// ```
     pub fn import_end(&self) -> Option<Seq> {
         self.extra.get(IMPORT_END)?.to().ok()
     }
@@ -163,23 +140,6 @@ impl Event {
     /// in `data.text`. For [`AGENT_PART`](EventType::AGENT_PART) it is the [text view](Self::text_view). Returns `None`
     /// for any other type, and for a payload that cannot be decoded, which [`decode`](Self::decode) reports. Copies the
     /// text only if its JSON form contains escapes.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::store::ReadEvents;
-    /// use agent_core::event::NewEvent;
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// store.append(session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
-    /// let page = store.history(session.id, ReadEvents::last(1)).await?;
-    /// assert_eq!(page.events[0].text().as_deref(), Some("Hello"));
-    /// # Ok(()) }
-    /// ```
     pub fn text(&self) -> Option<Cow<'_, str>> {
         /// Part of a message that is read here.
         #[derive(Deserialize)]
@@ -206,26 +166,6 @@ impl Event {
     ///
     /// Equal to the text for a message that is one plain text. Returns `None` if the event has no text and nothing that
     /// is shown in its place.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::store::ReadEvents;
-    /// use agent_core::event::{Media, Message, NewEvent, Part};
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// let cat = Media::inline("image/png", vec![0; 48_213]).with_name("cat.png");
-    /// let asked = Message::new("What is this?").with_part(Part::Image(cat));
-    /// store.append(session.id, session.head, vec![NewEvent::from(asked)]).await?;
-    /// let event = store.history(session.id, ReadEvents::last(1)).await?.events.remove(0);
-    /// assert_eq!(event.text().as_deref(), Some("What is this?"));
-    /// assert_eq!(event.text_view().as_deref(), Some("What is this?\n[image cat.png, image/png, 47 KiB]"));
-    /// # Ok(()) }
-    /// ```
     pub fn text_view(&self) -> Option<Cow<'_, str>> {
         match self.decode().ok()? {
             EventPayload::UserMessage(message)
@@ -283,17 +223,12 @@ impl Event {
     /// `InvalidInput` if the payload does not have that shape.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// use agent_core::event::{Event, EventType, NewEvent};
     /// use agent_core::json::RawJson;
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::store::ReadEvents;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let rated: EventType = "x.shop.rated".parse()?;
     /// let events = vec![NewEvent::new(rated, RawJson::of(&(4711, 5))?)];
     /// store.append(session.id, session.head, events).await?;
@@ -488,14 +423,6 @@ impl NewEvent {
     }
 
     /// Creates a change of title, labels, metadata, references or resources.
-    ///
-    /// ```
-    /// use agent_core::event::NewEvent;
-    /// use agent_core::model::Patch;
-    ///
-    /// let event = NewEvent::updated(Patch::new().with_label("project", "travel"));
-    /// assert_eq!(event.payload.get(), r#"{"labels":{"project":"travel"}}"#);
-    /// ```
     pub fn updated(patch: Patch) -> Self {
         Self::of(&EventPayload::SessionUpdated(patch))
     }
@@ -516,36 +443,16 @@ impl NewEvent {
     }
 
     /// Creates a person's request to stop the session's run or its waiting.
-    ///
-    /// ```
-    /// use agent_core::event::NewEvent;
-    ///
-    /// assert_eq!(NewEvent::interrupt().kind.as_str(), "user.interrupt");
-    /// ```
     pub fn interrupt() -> Self {
         Self::of(&EventPayload::UserInterrupt(Comment::default()))
     }
 
     /// Creates an event that clears the visible history.
-    ///
-    /// ```
-    /// use agent_core::event::NewEvent;
-    ///
-    /// assert_eq!(NewEvent::history_cleared().kind.as_str(), "session.history_cleared");
-    /// ```
     pub fn history_cleared() -> Self {
         Self::of(&EventPayload::SessionHistoryCleared(Comment::default()))
     }
 
     /// Creates a compaction: a model is given `summary` in place of the visible events up to and including `until`.
-    ///
-    /// ```
-    /// use agent_core::Seq;
-    /// use agent_core::event::NewEvent;
-    ///
-    /// let event = NewEvent::compacted(Seq::new(40), "They planned a trip to Oslo.");
-    /// assert_eq!(event.payload.get(), r#"{"until":40,"summary":"They planned a trip to Oslo."}"#);
-    /// ```
     pub fn compacted(until: Seq, summary: impl Into<String>) -> Self {
         Self::of(&EventPayload::SessionCompacted(Compaction::new(until, summary)))
     }
@@ -572,18 +479,14 @@ impl NewEvent {
     /// The blobs of messages, of other parts of an answer and of outputs of tools are found in the payload.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::{BlobName, ErrorKind, SessionStore};
     /// use agent_core::event::NewEvent;
     /// use agent_core::json::RawJson;
     /// use agent_core::store::PutBlob;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let drawing = vec![7; 100_000];
     /// let name = BlobName::of(&drawing);
     /// let drawn = NewEvent::new("x.cad.drawn".parse()?, RawJson::of(&name)?).with_blob(name);

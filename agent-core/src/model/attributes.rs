@@ -198,16 +198,12 @@ words! {
 /// Partial change of a session's attributes. Attributes that are not named stay as they are.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
 /// use agent_core::json::RawJson;
 /// use agent_core::model::{Access, ExternalHandle, Patch, Resource, Title, ToolPayloads};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-/// # use agent_core::clock::Effects;
-/// # use agent_core::session::NewSession;
-/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(new).await?;
+/// # let (store, effects, session) = session().await?;
 /// let patch = Patch::new()
 ///     .with_title(Title::by_user("Trip to Oslo"))
 ///     .with_label("project", "travel")
@@ -331,13 +327,6 @@ impl Patch {
     }
 
     /// Freezes the inherited mounts; `None` makes them follow the scopes again.
-    ///
-    /// ```
-    /// use agent_core::model::{MountSet, Patch};
-    ///
-    /// let frozen = Patch::new().freeze_mounts(Some(MountSet::default()));
-    /// assert!(!frozen.is_empty() && Patch::new().is_empty());
-    /// ```
     pub fn freeze_mounts(mut self, inherited: Option<MountSet>) -> Self {
         self.mounts.frozen = Some(inherited);
         self
@@ -471,21 +460,6 @@ impl Attributes {
     ///
     /// Returns `None` if the session leaves the choice to its workspace and the configuration, also if a run has
     /// recorded the provider that it used.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// use agent_core::model::{Attributes, Patch};
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// let patch = Patch::new().with_reference(Attributes::PROVIDER, "anthropic");
-    /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&patch);
-    /// let session = store.create(new).await?;
-    /// assert_eq!(session.attributes.chosen_provider(), Some("anthropic"));
-    /// # Ok(()) }
-    /// ```
     pub fn chosen_provider(&self) -> Option<&str> {
         match self.references.contains_key(Self::PROVIDER_FROM) {
             true => None,
@@ -495,26 +469,6 @@ impl Attributes {
 
     /// Returns the attributes for another session that continues this one: all but the key of the conversation and the
     /// handles that are valid in one process.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::model::Patch;
-    /// use agent_core::model::ExternalHandle;
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// let patch = Patch::new()
-    ///     .with_handle("volume", ExternalHandle::new("volume", "build-cache"))
-    ///     .with_handle("shell", ExternalHandle::new("interpreter", "pid 4711").with_process("process-1"));
-    /// let session = store.update(session.id, session.head, patch).await?.session;
-    /// let inherited = session.attributes.inherited();
-    /// assert!(inherited.handles.contains_key("volume") && !inherited.handles.contains_key("shell"));
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn inherited(&self) -> Self {
         let mut inherited = self.clone();

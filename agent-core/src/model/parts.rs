@@ -155,20 +155,6 @@ pub enum Origin {
 
 impl Origin {
     /// Returns the session that this one was forked from or is a child of.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// let fork = store.fork(session.id, None).await?;
-    /// assert_eq!(fork.origin.parent(), Some(session.id));
-    /// assert_eq!(session.origin.parent(), None);
-    /// # Ok(()) }
-    /// ```
     pub const fn parent(&self) -> Option<SessionId> {
         match self {
             Self::Fork { parent, .. } | Self::Child { parent, .. } => Some(*parent),
@@ -253,21 +239,6 @@ impl ContentBytes {
 
 impl Counts {
     /// Returns the number of all messages: of people, of the agent, of the system.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::event::NewEvent;
-    /// # use agent_core::session::NewSession;
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// let events = vec![NewEvent::system_prompt("Be brief."), NewEvent::user_message("Hello")];
-    /// let session = store.append(session.id, session.head, events).await?.session;
-    /// assert_eq!((session.counts.user, session.counts.messages()), (1, 2));
-    /// # Ok(()) }
-    /// ```
     pub const fn messages(&self) -> u64 {
         self.user.saturating_add(self.agent).saturating_add(self.system)
     }
@@ -339,13 +310,6 @@ words! {
 
 impl ActionKind {
     /// Returns the reason of a session that waits for this kind of answer.
-    ///
-    /// ```
-    /// use agent_core::model::ActionKind;
-    /// use agent_core::state::Reason;
-    ///
-    /// assert_eq!(ActionKind::Approval.reason(), Reason::AwaitApproval);
-    /// ```
     pub const fn reason(self) -> Reason {
         match self {
             Self::ToolConfirmation => Reason::AwaitToolConfirmation,

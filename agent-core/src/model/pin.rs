@@ -14,17 +14,14 @@ impl Patch {
     /// `why` has 1 to 512 bytes without control characters. An explicit deletion of the session is still possible.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// use std::time::Duration;
     /// use agent_core::model::Patch;
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
+    /// # let (store, _, session) = session().await?;
     /// let patch = Patch::new().pin("legal hold 4711").with_inactive_after(Duration::from_secs(3600));
-    /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&patch);
-    /// let session = store.create(new).await?;
+    /// let session = store.update(session.id, session.head, patch).await?.session;
     /// assert_eq!(session.attributes.pinned(), Some("legal hold 4711"));
     /// assert_eq!(session.attributes.inactive_after(), Some(Duration::from_secs(3600)));
     ///

@@ -8,16 +8,12 @@ use crate::setters;
 /// Time at which a scheduler must run the session.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-/// # use agent_core::clock::Effects;
-/// # use agent_core::session::NewSession;
 /// use agent_core::event::NewEvent;
 /// use agent_core::model::Timer;
 ///
-/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(new).await?;
+/// # let (store, effects, session) = session().await?;
 /// let monday = "2126-02-18T08:00:00Z".parse()?;
 /// let timer = Timer::new("weekly-report", monday).with_note("write the weekly report").with_priority(1);
 /// let events = vec![NewEvent::timer_scheduled(timer)];

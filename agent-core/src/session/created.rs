@@ -139,18 +139,11 @@ impl NewSession {
     /// it. Open inputs stay with `parent`, unless [`with_open_inputs`](Self::with_open_inputs) is called.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::event::NewEvent;
     /// use agent_core::state::SessionState;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// # let events = vec![NewEvent::user_message("Hello")];
-    /// # let session = store.append(session.id, session.head, events).await?.session;
+    /// # let (store, effects, session) = greeted().await?;
     /// let fork = NewSession::fork(effects.new_session_id(), &session);
     /// let with_work = NewSession::fork(effects.new_session_id(), &session).with_open_inputs(&session);
     /// assert_eq!(store.create(fork).await?.status.state, SessionState::Idle);

@@ -43,19 +43,11 @@ impl SessionRecord {
     /// `Corrupt` if the event does not create a session, or has the wrong sequence number.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::event::NewEvent;
-    /// # use agent_core::store::ReadEvents;
     /// use agent_core::session::SessionRecord;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// # let events = vec![NewEvent::user_message("Hello")];
-    /// # let session = store.append(session.id, session.head, events).await?.session;
+    /// # let (store, effects, session) = greeted().await?;
     /// let events = store.read(session.id, ReadEvents::first(100)).await?.events;
     /// let mut folded = SessionRecord::begin(session.id, &events[0])?;
     /// for event in &events[1..] {

@@ -184,22 +184,6 @@ record! {
 
 impl SessionRecord {
     /// Returns whether inputs or timers are open.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::event::NewEvent;
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// assert!(!session.has_open_work());
-    /// let events = vec![NewEvent::user_message("Hello")];
-    /// let session = store.append(session.id, session.head, events).await?.session;
-    /// assert!(session.has_open_work());
-    /// # Ok(()) }
-    /// ```
     pub fn has_open_work(&self) -> bool {
         self.last_input > self.inputs_done_through || !self.timers.is_empty()
     }
@@ -213,24 +197,6 @@ impl SessionRecord {
     /// writer whose clock is a day ahead must not delay an input by a day. An input of a failed run has the time of
     /// the next attempt, a timer its due time. Lists of sessions that are
     /// [due](crate::store::session::SessionQuery::with_due) use this time.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::event::NewEvent;
-    /// use agent_core::Timestamp;
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// assert_eq!(session.next_due_at(), None);
-    /// let events = vec![NewEvent::user_message("Hello")];
-    /// let session = store.append(session.id, session.head, events).await?.session;
-    /// assert_eq!(session.next_due_at(), Some(Timestamp::UNIX_EPOCH));
-    /// # Ok(()) }
-    /// ```
     pub fn next_due_at(&self) -> Option<Timestamp> {
         if self.import_end.is_some() {
             return None;
@@ -244,30 +210,6 @@ impl SessionRecord {
 
     /// Returns the report that the parent of this child has not received yet; `None` unless the child is idle, failed
     /// or terminated.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::commit::Trigger;
-    /// # use agent_core::model::Patch;
-    /// # use agent_core::state::Reason;
-    /// use agent_core::state::SessionState;
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// let helper = store.create_child(session.id, Patch::new()).await?;
-    /// let terminate = Trigger::Terminate(Reason::UserEnded);
-    /// let helper = store.trigger(helper.id, terminate).await?.session;
-    /// assert_eq!(helper.to_report().unwrap().state, SessionState::Terminated);
-    ///
-    /// store.report_child(helper.id, Some("3 flights found".to_owned())).await?;
-    /// # use agent_core::SessionStore;
-    /// assert_eq!(store.load(helper.id).await?.to_report(), None);
-    /// # Ok(()) }
-    /// ```
     pub fn to_report(&self) -> Option<Reported> {
         let rests =
             matches!(self.status.state, SessionState::Idle | SessionState::Failed | SessionState::Terminated);
@@ -298,29 +240,6 @@ impl SessionRecord {
     }
 
     /// Returns the timers that the current run serves: those scheduled before it began, and due at that time.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// use agent_core::commit::{LeaseRequest, Trigger};
-    /// use agent_core::event::NewEvent;
-    /// use agent_core::model::Timer;
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// let timer = Timer::new("weekly-report", effects.now());
-    /// let events = vec![NewEvent::timer_scheduled(timer)];
-    /// let queued = store.append(session.id, session.head, events).await?.session;
-    /// assert_eq!(queued.due_timers().count(), 0);
-    ///
-    /// let begin = Trigger::BeginRun(LeaseRequest::new("laptop", effects.new_run_id()));
-    /// let running = store.trigger(session.id, begin).await?.session;
-    /// assert_eq!(running.due_timers().next().unwrap().key, "weekly-report");
-    /// # Ok(()) }
-    /// ```
     #[doc(alias = "woken_by")]
     pub fn due_timers(&self) -> impl Iterator<Item = &Timer> {
         let since = self.lease.as_ref().map(|lease| lease.since);
@@ -331,23 +250,6 @@ impl SessionRecord {
     }
 
     /// Returns the last event after which the history may be cut: no tool call is open there.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// use agent_core::event::NewEvent;
-    /// use agent_core::json::RawJson;
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// let call = NewEvent::tool_use("call-1".parse()?, "weather", RawJson::empty_object());
-    /// let calling = store.append(session.id, session.head, vec![call]).await?.session;
-    /// assert_eq!(calling.pair_safe_head(), session.head);
-    /// # Ok(()) }
-    /// ```
     pub fn pair_safe_head(&self) -> Seq {
         match self.open_calls.iter().map(|open| open.seq).min() {
             Some(first) => Seq::new(first.get().saturating_sub(1)),
@@ -385,24 +287,6 @@ impl SessionRecord {
     /// ids of its last commits, and numbers: of messages, of events, of its newest lease. It keeps nothing that a
     /// person, a model or a host wrote: no title, labels, metadata, references, resources, mounts, handles,
     /// documents, names of actors, calls, timers, questions, failures, currencies or unknown fields.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::model::{Patch, Title};
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// # let patch = Patch::new().with_title(Title::by_user("Trip to Oslo"));
-    /// # let session = store.update(session.id, session.head, patch).await?.session;
-    /// assert_eq!(session.attributes.title.as_ref().unwrap().text, "Trip to Oslo");
-    /// let tombstone = session.tombstone();
-    /// assert_eq!((tombstone.id, tombstone.head), (session.id, session.head));
-    /// assert_eq!(tombstone.attributes.title, None);
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn tombstone(&self) -> Self {
         Self { creator: self.creator.without_name(), ..without_content(self) }
@@ -415,20 +299,6 @@ impl SessionRecord {
     }
 
     /// Returns the record as JSON.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// use agent_core::session::SessionRecord;
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// assert_eq!(SessionRecord::from_json(&session.to_json())?, *session);
-    /// # Ok(()) }
-    /// ```
     pub fn to_json(&self) -> String {
         to_text(self)
     }
@@ -447,24 +317,6 @@ impl SessionRecord {
     }
 
     /// Returns the record's entry for the document `name`.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// use agent_core::event::{DocumentWritten, NewEvent};
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// let plan = DocumentWritten::after(None, "plan", Some("1. Book the flight".to_owned()));
-    /// let events = vec![NewEvent::document_written(plan)];
-    /// let session = store.append(session.id, session.head, events).await?.session;
-    /// assert_eq!(session.document("plan").unwrap().bytes, 18);
-    /// assert!(session.document("notes").is_none());
-    /// # Ok(()) }
-    /// ```
     pub fn document(&self, name: &str) -> Option<&DocumentHead> {
         self.documents.iter().find(|head| head.name == name)
     }
@@ -530,21 +382,6 @@ impl SessionRecord {
     ///
     /// `LimitExceeded` for a cost in a new currency if the sums have the [maximum](crate::model::CURRENCIES_MAX)
     /// already.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// use agent_core::model::{Cost, RunUsage, Usage};
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// let used = RunUsage::new(effects.new_run_id(), Usage::new(1_200, 80)).with_cost(Some(Cost::new("USD", 4_800)));
-    /// session.check_usage(&used)?;
-    /// # Ok(()) }
-    /// ```
     pub fn check_usage(&self, usage: &RunUsage) -> Result<()> {
         let Some(cost) = &usage.cost else { return Ok(()) };
         let known = &self.usage.cost;

@@ -10,17 +10,12 @@ use crate::session::record::SessionRecord;
 /// Summary of a session, for lists.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-/// # use agent_core::clock::Effects;
-/// # use agent_core::session::NewSession;
-/// # use agent_core::SessionStore;
 /// use agent_core::session::SessionSummary;
 /// use agent_core::store::SessionQuery;
 ///
-/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(new).await?;
+/// # let (store, effects, session) = session().await?;
 /// let listed: SessionSummary = store.list(SessionQuery::new()).await?.items.remove(0);
 /// assert_eq!(listed, SessionSummary::from(&*session));
 /// assert_eq!(listed.conversation_key(), None);

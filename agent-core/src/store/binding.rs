@@ -120,13 +120,11 @@ pub trait BindingStore: Debug + Send + Sync + 'static {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_core::commit::Precondition;
-    /// use agent_core::{BindingStore, DeviceId, MemoryStore};
+    /// use agent_core::commit::Precondition;
+    /// use agent_core::{BindingStore, DeviceId, MemoryStore, WorkspaceId};
     ///
-    /// # let store = MemoryStore::new();
-    /// let laptop: DeviceId = "laptop".parse()?;
-    /// # store.bind(&laptop, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+    /// let (store, laptop): (_, DeviceId) = (MemoryStore::new(), "laptop".parse()?);
+    /// store.bind(&laptop, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
     /// assert!(store.unbind(&laptop).await?);
     /// assert!(!store.unbind(&laptop).await?);
     /// # Ok(()) }
@@ -186,13 +184,11 @@ pub trait BindingStore: Debug + Send + Sync + 'static {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_core::commit::Precondition;
-    /// use agent_core::{BindingStore, DeviceId, MemoryStore};
+    /// use agent_core::commit::Precondition;
+    /// use agent_core::{BindingStore, DeviceId, MemoryStore, WorkspaceId};
     ///
-    /// # let store = MemoryStore::new();
-    /// let laptop: DeviceId = "laptop".parse()?;
-    /// # store.bind(&laptop, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+    /// let (store, laptop): (_, DeviceId) = (MemoryStore::new(), "laptop".parse()?);
+    /// store.bind(&laptop, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
     /// assert_eq!(store.unbind_workspace(WorkspaceId::DEFAULT).await?, 1);
     /// assert_eq!(store.resolve(&laptop).await?, None);
     /// # Ok(()) }
@@ -212,15 +208,12 @@ pub trait BindingStore: Debug + Send + Sync + 'static {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_core::commit::Precondition;
-    /// use agent_core::{BindingStore, DeviceId, MemoryStore};
-    ///
-    /// # let store = MemoryStore::new();
-    /// let laptop: DeviceId = "laptop".parse()?;
+    /// use agent_core::commit::Precondition;
     /// use agent_core::store::BindingQuery;
+    /// use agent_core::{BindingStore, DeviceId, MemoryStore, WorkspaceId};
     ///
-    /// # store.bind(&laptop, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+    /// let (store, laptop): (_, DeviceId) = (MemoryStore::new(), "laptop".parse()?);
+    /// store.bind(&laptop, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
     /// let page = store.list(BindingQuery::new()).await?;
     /// assert_eq!(page.items[0].device, laptop);
     /// # Ok(()) }

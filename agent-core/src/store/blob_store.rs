@@ -37,17 +37,13 @@ pub trait BlobStore: Debug + Send + Sync + 'static {
     /// sweep.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::SessionStore;
     /// use agent_core::event::{Media, Message, NewEvent, Part};
     /// use agent_core::store::PutBlob;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let put = PutBlob::of_bytes(session.id, vec![0x89; 3_000_000]);
     /// let cat = Media::blob("image/png", put.blob.name, put.blob.bytes).with_name("cat.png");
     /// store.blobs().put(put).await?;

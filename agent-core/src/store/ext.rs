@@ -61,16 +61,12 @@ pub trait SessionStoreExt: SessionStore {
     /// of an earlier attempt was unknown and no later attempt could decide it.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::commit::Commit;
     /// use agent_core::event::NewEvent;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let commit = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message("Hello"));
     /// // Keep the commit until it is acknowledged: after a crash, the same commit is sent again.
     /// let committed = store.commit_with_retry(commit.clone()).await?;
@@ -93,16 +89,12 @@ pub trait SessionStoreExt: SessionStore {
     /// Those of [`commit_with_retry`](Self::commit_with_retry).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::commit::{Commit, Trigger};
     /// use agent_core::state::SessionState;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let archive = Commit::seal(&effects, session.id, session.head).with_trigger(Trigger::Archive);
     /// let archived = store.commit_new_with_retry(archive).await?.session;
     /// assert_eq!(archived.status.state, SessionState::Archived);
@@ -119,18 +111,11 @@ pub trait SessionStoreExt: SessionStore {
     /// Those of [`SessionStore::read`].
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::event::NewEvent;
     /// use agent_core::store::ReadEvents;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// # let events = vec![NewEvent::user_message("Hello")];
-    /// # let session = store.append(session.id, session.head, events).await?.session;
+    /// # let (store, effects, session) = greeted().await?;
     /// let fork = store.fork(session.id, None).await?;
     /// let page = store.history(fork.id, ReadEvents::first(100)).await?;
     /// assert!(page.events.iter().any(|event| event.text().as_deref() == Some("Hello")));
@@ -148,15 +133,11 @@ pub trait SessionStoreExt: SessionStore {
     /// Those of [`SessionStore::read`].
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::store::ReadEvents;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let newest = store.history_of(&session, ReadEvents::last(1)).await?;
     /// assert_eq!(newest.events[0].seq, session.head);
     /// # Ok(()) }
@@ -180,17 +161,12 @@ pub trait SessionStoreExt: SessionStore {
     /// restores a blob.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::event::{Media, Message, NewEvent, Part};
     /// use agent_core::SessionStore;
     /// use agent_core::store::{PutBlob, ReadBlob};
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let put = PutBlob::of_bytes(session.id, "hello");
     /// let note = Media::blob("text/plain", put.blob.name, put.blob.bytes);
     /// store.blobs().put(put).await?;
@@ -226,16 +202,12 @@ pub trait SessionStoreExt: SessionStore {
     /// memory.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::Seq;
     /// use futures::TryStreamExt;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let mut events = store.events(session.id, Seq::ZERO);
     /// let mut last = Seq::ZERO;
     /// while let Some(event) = events.try_next().await? {
@@ -269,16 +241,12 @@ pub trait SessionStoreExt: SessionStore {
     /// `Deleted` if the next events were purged.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::event::NewEvent;
     /// use futures::TryStreamExt;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let mut live = store.follow(session.id, session.head);
     /// store.append(session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
     /// let event = live.try_next().await?.unwrap();

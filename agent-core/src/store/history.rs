@@ -49,16 +49,11 @@ pub(crate) async fn part_of(
 /// events after `seen` were purged.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-/// # use agent_core::clock::Effects;
-/// # use agent_core::event::NewEvent;
-/// # use agent_core::session::NewSession;
 /// use agent_core::store::coming_events;
 ///
-/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(new).await?;
+/// # let (store, effects, session) = session().await?;
 /// let (coming, appended) = tokio::join!(
 ///     coming_events(&*store, session.id, session.head),
 ///     store.append(session.id, session.head, vec![NewEvent::user_message("Hello")]),
@@ -95,15 +90,11 @@ pub async fn coming_events(store: &dyn SessionStore, id: SessionId, seen: Seq) -
 /// Those of [`SessionStore::read`]; `Corrupt` if the next event is damaged.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-/// # use agent_core::clock::Effects;
-/// # use agent_core::session::NewSession;
 /// use agent_core::store::next_events;
 ///
-/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(new).await?;
+/// # let (store, effects, session) = session().await?;
 /// let (events, last) = next_events(&*store, session.id, agent_core::Seq::ZERO).await?.unwrap();
 /// assert_eq!((events.len(), last), (1, session.head));
 /// assert_eq!(next_events(&*store, session.id, last).await?, None);
@@ -128,17 +119,13 @@ pub async fn next_events(
 /// Returns a session's own events after `after`, up to and including `until`.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-/// # use agent_core::clock::Effects;
-/// # use agent_core::session::NewSession;
 /// use agent_core::Seq;
 /// use agent_core::store::own_events;
 /// use futures::TryStreamExt;
 ///
-/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(new).await?;
+/// # let (store, effects, session) = session().await?;
 /// let fork = store.fork(session.id, None).await?;
 /// let own: Vec<_> = own_events(&*store, fork.id, Seq::ZERO, None).try_collect().await?;
 /// assert_eq!(own[0].seq, fork.lineage.base().next());

@@ -23,21 +23,11 @@ pub trait LeaseStore: Debug + Send + Sync + 'static {
     /// `NotFound` if there was never such a session.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::commit::{LeaseRequest, Trigger};
-    /// # use agent_core::event::NewEvent;
     /// use agent_core::SessionStore;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// # let events = vec![NewEvent::user_message("Hello")];
-    /// # let session = store.append(session.id, session.head, events).await?.session;
-    /// # let begin = Trigger::BeginRun(LeaseRequest::new("laptop", effects.new_run_id()));
-    /// # let begun = store.trigger(session.id, begin).await?;
+    /// # let (store, session, begun) = running().await?;
     /// let epoch = begun.epoch.unwrap();
     /// let before = store.leases().status(session.id, epoch).await?;
     /// store.leases().heartbeat(session.id, epoch).await?;
@@ -53,21 +43,11 @@ pub trait LeaseStore: Debug + Send + Sync + 'static {
     /// `NotFound` if there was never such a session.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::commit::{LeaseRequest, Trigger};
-    /// # use agent_core::event::NewEvent;
     /// use agent_core::SessionStore;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// # let events = vec![NewEvent::user_message("Hello")];
-    /// # let session = store.append(session.id, session.head, events).await?.session;
-    /// # let begin = Trigger::BeginRun(LeaseRequest::new("laptop", effects.new_run_id()));
-    /// # let begun = store.trigger(session.id, begin).await?;
+    /// # let (store, session, begun) = running().await?;
     /// let status = store.leases().status(session.id, begun.epoch.unwrap()).await?;
     /// assert!(!status.holder_proven_dead);
     /// # Ok(()) }

@@ -32,20 +32,13 @@ const MOST: Duration = Duration::from_secs(600);
 /// since its lease is unknown.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-/// # use agent_core::clock::Effects;
-/// # use agent_core::session::NewSession;
-/// # use agent_core::event::NewEvent;
 /// use std::time::Duration;
 /// use agent_core::commit::{LeaseRequest, Trigger};
 /// use agent_core::store::check_no_live_run;
 ///
-/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(new).await?;
-/// # let events = vec![NewEvent::user_message("Hello")];
-/// # let session = store.append(session.id, session.head, events).await?.session;
+/// # let (store, effects, session) = greeted().await?;
 /// let lease = LeaseRequest::new("laptop", effects.new_run_id()).with_ttl(Duration::from_millis(80));
 /// store.trigger(session.id, Trigger::BeginRun(lease)).await?;
 ///

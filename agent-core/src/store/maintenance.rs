@@ -22,14 +22,6 @@ pub trait Maintenance: fmt::Debug + Send + Sync + 'static {
     /// ignores, are reported as [foreign](Damaged::foreign). Writes nothing; may read the whole store.
     ///
     /// The default returns nothing.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// use agent_core::{MemoryStore, SessionStore};
-    ///
-    /// assert!(MemoryStore::new().maintenance().check().await?.is_empty());
-    /// # Ok(()) }
-    /// ```
     async fn check(&self) -> Result<Vec<Damaged>> {
         Ok(Vec::new())
     }
@@ -40,15 +32,6 @@ pub trait Maintenance: fmt::Debug + Send + Sync + 'static {
     /// callers may read and write at the same time.
     ///
     /// The default does nothing, for a store that keeps no derived data.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// use agent_core::{MemoryStore, SessionStore};
-    ///
-    /// let rebuilt = MemoryStore::new().maintenance().rebuild().await?;
-    /// assert!(rebuilt.damaged.is_empty());
-    /// # Ok(()) }
-    /// ```
     async fn rebuild(&self) -> Result<Rebuilt> {
         Ok(Rebuilt::default())
     }
@@ -64,23 +47,6 @@ pub trait Maintenance: fmt::Debug + Send + Sync + 'static {
     ///
     /// `NotFound`; `InvalidInput` if the record can be read: delete the session by a commit; `Unsupported` by
     /// default.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// use agent_core::SessionStore;
-    /// use agent_core::ErrorKind;
-    /// use agent_core::state::Reason;
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// let refused = store.maintenance().delete_damaged(session.id, effects.now(), Reason::StorageCorrupt).await;
-    /// assert_eq!(*refused.unwrap_err().kind(), ErrorKind::Unsupported, "memory is never damaged");
-    /// # Ok(()) }
-    /// ```
     async fn delete_damaged(
         &self,
         id: SessionId,
@@ -100,14 +66,6 @@ pub trait Maintenance: fmt::Debug + Send + Sync + 'static {
     /// still there. To end it, delete the tenant again. On files, each tenant's handle names its own.
     ///
     /// The default returns nothing, for a store that puts nothing off.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// use agent_core::{MemoryStore, SessionStore};
-    ///
-    /// assert!(MemoryStore::new().maintenance().pending().await?.is_empty());
-    /// # Ok(()) }
-    /// ```
     async fn pending(&self) -> Result<Vec<Pending>> {
         Ok(Vec::new())
     }
@@ -129,14 +87,6 @@ pub trait Maintenance: fmt::Debug + Send + Sync + 'static {
     ///
     /// `Unavailable` if other processes read or write for too long, `Full` if there is no room: the work is still
     /// pending.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// use agent_core::{MemoryStore, SessionStore};
-    ///
-    /// assert!(MemoryStore::new().maintenance().maintain().await?.is_empty());
-    /// # Ok(()) }
-    /// ```
     async fn maintain(&self) -> Result<Vec<Pending>> {
         Ok(Vec::new())
     }

@@ -43,26 +43,6 @@ impl Needed {
 /// # Errors
 ///
 /// Those of [`SessionStore::list`].
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-/// # use agent_core::clock::Effects;
-/// # use agent_core::session::NewSession;
-/// # use agent_core::commit::Trigger;
-/// # use agent_core::state::Reason;
-/// use agent_core::store::{NeededBy, needed_by_forks};
-///
-/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(new).await?;
-/// let fork = store.fork(session.id, None).await?;
-/// # let session = store.trigger(session.id, Trigger::Delete(Reason::UserDeleted)).await?.session;
-/// let needed = needed_by_forks(&*store, &session).await?;
-/// assert_eq!(needed.by, Some(NeededBy::Fork(fork.id)));
-/// assert_eq!(needed.keep, fork.lineage.base());
-/// # Ok(()) }
-/// ```
 pub async fn needed_by_forks(store: &dyn SessionStore, session: &SessionRecord) -> Result<Needed> {
     if store.capabilities().listing != Consistency::Immediate {
         let why = "the store's lists lag, so its forks cannot be found";
@@ -114,17 +94,11 @@ impl Purge {
     /// nothing may be removed.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::commit::Trigger;
-    /// # use agent_core::state::Reason;
     /// use agent_core::store::Purge;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let fork = store.fork(session.id, None).await?;
     /// # let session = store.trigger(session.id, Trigger::Delete(Reason::UserDeleted)).await?.session;
     /// let purge = Purge::new(session.id, session.head).sparing_forks(&*store).await?;

@@ -14,16 +14,12 @@ use crate::store::page::{Damaged, PAGE_MAX};
 /// is 0.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-/// # use agent_core::clock::Effects;
-/// # use agent_core::session::NewSession;
 /// use agent_core::event::{EventType, NewEvent};
 /// use agent_core::store::ReadEvents;
 ///
-/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(new).await?;
+/// # let (store, effects, session) = session().await?;
 /// let events = vec![NewEvent::user_message("one"), NewEvent::user_message("two"), NewEvent::user_message("three")];
 /// store.append(session.id, session.head, events).await?;
 ///
@@ -107,21 +103,6 @@ impl ReadEvents {
         /// seen this head itself. Then the page may lack what happened since: later events, or the session's deletion. A
         /// run reads its own history so, since its next commit is refused if another writer was faster. Without it, a read
         /// sees every commit that was acknowledged before.
-        ///
-        /// ```
-        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-        /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-        /// # use agent_core::clock::Effects;
-        /// # use agent_core::session::NewSession;
-        /// use agent_core::store::ReadEvents;
-        ///
-        /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-        /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        /// let session = store.create(new).await?;
-        /// let page = store.history_of(&session, ReadEvents::last(50).with_known_head(session.head)).await?;
-        /// assert_eq!(page.events.last().unwrap().seq, session.head);
-        /// # Ok(()) }
-        /// ```
         pub fn with_known_head(head: Seq) => known_head = head;
     }
 
@@ -132,24 +113,6 @@ impl ReadEvents {
     }
 
     /// Returns whether an event matches the query.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// use agent_core::event::EventType;
-    /// use agent_core::store::ReadEvents;
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// let event = store.read(session.id, ReadEvents::first(1)).await?.events.remove(0);
-    /// let messages = ReadEvents::first(10).with_types([EventType::USER_MESSAGE]);
-    /// assert!(messages.matches_before(&event) && !messages.matches(&event));
-    /// assert_eq!(messages.continued(event.seq).after, event.seq);
-    /// # Ok(()) }
-    /// ```
     #[doc(alias = "wants")]
     pub fn matches(&self, event: &Event) -> bool {
         event.seq > self.after
@@ -164,23 +127,6 @@ impl ReadEvents {
 }
 
 /// One page of events, in ascending order.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-/// # use agent_core::clock::Effects;
-/// # use agent_core::session::NewSession;
-/// # use agent_core::store::ReadEvents;
-/// use agent_core::store::EventPage;
-///
-/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(new).await?;
-/// let page: EventPage = store.history(session.id, ReadEvents::first(100)).await?;
-/// assert_eq!(page.events.last().unwrap().seq, session.head);
-/// assert!(page.damaged.is_empty() && page.next.is_none());
-/// # Ok(()) }
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct EventPage {
@@ -208,18 +154,11 @@ impl EventPage {
     /// The first error of `events`.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::event::NewEvent;
     /// use agent_core::store::{EventPage, ReadEvents};
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// # let events = vec![NewEvent::user_message("Hello")];
-    /// # let session = store.append(session.id, session.head, events).await?.session;
+    /// # let (store, effects, session) = greeted().await?;
     /// let log = store.read(session.id, ReadEvents::first(100)).await?.events;
     /// // The newest event: the log is read backwards.
     /// let read = ReadEvents::last(1);

@@ -16,14 +16,9 @@ impl Sessions {
     /// `InvalidInput` if the session is not a child; `Deleted` if the parent is deleted.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, Storage, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::model::Patch;
-    /// # let (store, effects) = (Storage::from(MemoryStore::new()).sessions, Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// # let child = store.create_child(session.id, Patch::new()).await?;
     /// let result = Some("3 flights found".to_owned());
     /// let reported = store.report_child(child.id, result.clone()).await?;
@@ -52,24 +47,6 @@ impl Sessions {
     ///
     /// `InvalidInput` if `child` is not a child; those of
     /// [`SessionStoreExt::commit_with_retry`](crate::SessionStoreExt::commit_with_retry).
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// use agent_core::model::Patch;
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// let helper = store.create_child(session.id, Patch::new()).await?;
-    /// let result = Some("3 flights found".to_owned());
-    /// let first = store.report_to_parent(&helper, result.clone(), false).await?;
-    /// let again = store.report_to_parent(&helper, result, false).await?;
-    /// assert_eq!((again.replayed, again.last), (true, first.last));
-    /// # Ok(()) }
-    /// ```
     pub async fn report_to_parent(
         &self,
         child: &SessionRecord,

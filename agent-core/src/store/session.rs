@@ -69,17 +69,12 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// whether a failed commit may have been applied.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::commit::Commit;
     /// use agent_core::SessionStore;
     /// use agent_core::event::NewEvent;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let commit = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message("Hello"));
     /// let committed = store.commit(commit).await?;
     /// assert_eq!(committed.session.inputs_open, 1);
@@ -94,15 +89,11 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// `NotFound` if there was never such a session.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::SessionStore;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// assert_eq!(store.load(session.id).await?, session);
     /// assert!(store.load(effects.new_session_id()).await.unwrap_err().is_absent());
     /// # Ok(()) }
@@ -121,16 +112,12 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// listed on the page; `Corrupt` if the page would start with it.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::SessionStore;
     /// use agent_core::store::ReadEvents;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let page = store.read(session.id, ReadEvents::first(100)).await?;
     /// assert_eq!(page.events[0].kind.as_str(), "session.created");
     /// # Ok(()) }
@@ -147,16 +134,12 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// `InvalidInput` for a cursor of another query.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::SessionStore;
     /// use agent_core::store::SessionQuery;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let page = store.list(SessionQuery::new()).await?;
     /// assert_eq!(page.items[0].id, session.id);
     /// # Ok(()) }
@@ -178,18 +161,12 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// `Corrupt` if damaged data may be a fork that reads the session; nothing is removed then.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::commit::Trigger;
-    /// # use agent_core::state::Reason;
     /// use agent_core::SessionStore;
     /// use agent_core::store::{Purge, ReadEvents};
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let deleted = store.trigger(session.id, Trigger::Delete(Reason::UserDeleted)).await?;
     /// let purged = store.purge(Purge::new(session.id, deleted.last)).await?;
     /// assert_eq!(purged.events, deleted.last.get());
@@ -234,16 +211,11 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// `NotFound` if there was never such a session.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::event::NewEvent;
     /// use agent_core::SessionStore;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let events = vec![NewEvent::user_message("Hello")];
     /// let (changed, appended) = tokio::join!(
     ///     store.changed(session.id, session.head),
@@ -392,24 +364,6 @@ impl SessionQuery {
     }
 
     /// Selects sessions in any state, hidden ones included.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::commit::Trigger;
-    /// use agent_core::SessionStore;
-    /// use agent_core::store::SessionQuery;
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// store.trigger(session.id, Trigger::Archive).await?;
-    /// assert!(store.list(SessionQuery::new()).await?.items.is_empty());
-    /// assert_eq!(store.list(SessionQuery::new().with_hidden()).await?.items.len(), 1);
-    /// # Ok(()) }
-    /// ```
     pub fn with_hidden(self) -> Self {
         self.with_states(SessionState::ALL.iter().copied())
     }
@@ -425,23 +379,6 @@ impl SessionQuery {
         pub fn with_creator(creator: Actor) => creator = Some(creator);
 
         /// Selects forks and children of this session only.
-        ///
-        /// ```
-        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-        /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-        /// # use agent_core::clock::Effects;
-        /// # use agent_core::session::NewSession;
-        /// use agent_core::SessionStore;
-        /// use agent_core::store::SessionQuery;
-        ///
-        /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-        /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        /// # let session = store.create(new).await?;
-        /// let fork = store.fork(session.id, None).await?;
-        /// let page = store.list(SessionQuery::new().with_parent(session.id)).await?;
-        /// assert_eq!(page.items[0].id, fork.id);
-        /// # Ok(()) }
-        /// ```
         pub fn with_parent(parent: SessionId) => parent = Some(parent);
 
         /// Selects sessions that are due by `until`, ordered by due time, earliest first; see [`SessionRecord::next_due_at`].
@@ -450,26 +387,6 @@ impl SessionQuery {
         /// expired questions, and finished children that were not reported to their parents.
         ///
         /// The list contains the sessions to check. Whether a session may run is decided when its run begins.
-        ///
-        /// ```
-        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-        /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-        /// # use agent_core::clock::Effects;
-        /// # use agent_core::session::NewSession;
-        /// # use agent_core::event::NewEvent;
-        /// use agent_core::SessionStore;
-        /// use agent_core::store::SessionQuery;
-        ///
-        /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-        /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        /// # let session = store.create(new).await?;
-        /// let due = SessionQuery::new().with_due(effects.now());
-        /// assert!(store.list(due.clone()).await?.items.is_empty());
-        /// let events = vec![NewEvent::user_message("Hello")];
-        /// let session = store.append(session.id, session.head, events).await?.session;
-        /// assert_eq!(store.list(due).await?.items[0].id, session.id);
-        /// # Ok(()) }
-        /// ```
         pub fn with_due(until: Timestamp) => due = Some(until);
 
         /// Selects sessions whose last activity was before `until`, and those with
@@ -477,30 +394,6 @@ impl SessionQuery {
         ///
         /// These are the sessions that a sweep looks at. One that gets or loses such a time while pages are read may be on
         /// two of them. In a bucket a page of them costs what it shows, however many sessions were active since.
-        ///
-        /// ```
-        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-        /// # use agent_core::{MemoryStore, SessionStoreExt, Timestamp, WorkspaceId};
-        /// # use agent_core::clock::Effects;
-        /// # use agent_core::session::NewSession;
-        /// # use std::time::Duration;
-        /// use agent_core::SessionStore;
-        /// use agent_core::model::Patch;
-        /// use agent_core::store::SessionQuery;
-        ///
-        /// # let store = MemoryStore::new();
-        /// # let (effects, long_ago) = (Effects::default(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
-        /// # let new = || NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        /// let own = Patch::new().with_inactive_after(Duration::from_secs(60));
-        /// let old = store.sessions(&long_ago).create(new()).await?;
-        /// let recent = store.sessions(&effects).create(new()).await?;
-        /// let impatient = store.sessions(&effects).create(new().with_patch(&own)).await?;
-        ///
-        /// let page = store.list(SessionQuery::new().with_inactive_since(recent.last_active_at)).await?;
-        /// let found: Vec<_> = page.items.iter().map(|item| item.id).collect();
-        /// assert_eq!(found, [impatient.id, old.id]);
-        /// # Ok(()) }
-        /// ```
         pub fn with_inactive_since(until: Timestamp) => inactive_since = Some(until);
 
         /// Counts all matching sessions, and lists missing ones.
@@ -582,17 +475,13 @@ impl SessionQuery {
     /// `InvalidInput` for a cursor of another query.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::SessionStore;
     /// use agent_core::session::SessionSummary;
     /// use agent_core::store::SessionQuery;
     ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let summaries = vec![SessionSummary::from(&*session)];
     /// let query = SessionQuery::new();
     /// assert!(query.matches(&summaries[0]));
@@ -667,21 +556,6 @@ impl Purge {
     /// # Errors
     ///
     /// `InvalidInput` if the session is not deleted, `Conflict` if its head is another one.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// use agent_core::store::Purge;
-    ///
-    /// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// let purge = Purge::new(session.id, session.head);
-    /// assert!(purge.check(&session).is_err(), "delete the session first");
-    /// # Ok(()) }
-    /// ```
     pub fn check(&self, now: &SessionRecord) -> Result<()> {
         if now.status.state != SessionState::Deleted {
             return Err(Error::invalid(format!(

@@ -82,14 +82,11 @@ impl Sessions {
     /// session's head as the caller last saw it.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, SessionStoreExt, Storage, WorkspaceId};
-    /// # use agent_core::session::NewSession;
     /// use agent_core::commit::{Precondition, Trigger};
     ///
-    /// # let sessions = Storage::from(MemoryStore::new()).sessions;
-    /// # let new = NewSession::new(sessions.effects().new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = sessions.create(new).await?;
+    /// # let (sessions, effects, session) = session().await?;
     /// let archive = sessions.seal(session.id, session.head).with_trigger(Trigger::Archive);
     /// let archived = sessions.commit_new_with_retry(archive).await?.session;
     /// assert!(archived.head > session.head);
@@ -146,20 +143,15 @@ impl Sessions {
     /// commits followed `seen`.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::event::NewEvent;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::{MemoryStore, Seq, Storage, WorkspaceId};
-    /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let id = storage.sessions.create(new).await?.id;
+    /// # let (sessions, effects, session) = session().await?;
     /// let events = vec![NewEvent::user_message("What did we decide yesterday?")];
-    /// let first = storage.sessions.append(id, Seq::ZERO, events).await?;
+    /// let first = sessions.append(session.id, Seq::ZERO, events).await?;
     ///
     /// // A writer that appends again knows the head, and saves the read.
     /// let more = vec![NewEvent::user_message("And the day before?")];
-    /// let second = storage.sessions.append(id, first.last, more).await?;
+    /// let second = sessions.append(session.id, first.last, more).await?;
     /// assert_eq!(second.first, first.last.next());
     /// # Ok(()) }
     /// ```
@@ -186,16 +178,12 @@ impl Sessions {
     /// `InvalidTransition` if the session's state does not allow it.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, Storage, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::commit::Trigger;
     /// use agent_core::state::{Reason, SessionState};
     ///
-    /// # let (store, effects) = (Storage::from(MemoryStore::new()).sessions, Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let suspended = store.trigger(session.id, Trigger::Suspend(Reason::UserPaused)).await?.session;
     /// assert_eq!(suspended.status.state, SessionState::Suspended);
     /// store.trigger(session.id, Trigger::Resume).await?;
@@ -213,15 +201,11 @@ impl Sessions {
     /// `Conflict` if the head is not `expect` any more.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, Storage, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::model::{Patch, Title};
     ///
-    /// # let (store, effects) = (Storage::from(MemoryStore::new()).sessions, Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let patch = Patch::new().with_title(Title::by_user("Trip to Oslo"));
     /// let updated = store.update(session.id, session.head, patch.clone()).await?.session;
     /// assert_eq!(updated.attributes.title.as_ref().unwrap().text, "Trip to Oslo");
@@ -240,16 +224,9 @@ impl Sessions {
     /// `InvalidTransition` while the session runs or waits for an answer.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, Storage, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::event::NewEvent;
-    /// # let (store, effects) = (Storage::from(MemoryStore::new()).sessions, Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// # let events = vec![NewEvent::user_message("Hello")];
-    /// # let session = store.append(session.id, session.head, events).await?.session;
+    /// # let (store, effects, session) = greeted().await?;
     /// assert_eq!(session.counts.messages(), 1);
     /// let cleared = store.clear(session.id).await?.session;
     /// assert_eq!((cleared.counts.messages(), cleared.visible_from), (0, cleared.head));
@@ -272,16 +249,9 @@ impl Sessions {
     /// commit, there is nothing between the last summary and `until`, or the summary has no text.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, Storage, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::event::NewEvent;
-    /// # let (store, effects) = (Storage::from(MemoryStore::new()).sessions, Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
-    /// # let events = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Oslo.")];
-    /// # let session = store.replace(session.id, session.head, events).await?.session;
+    /// # let (store, effects, session) = answered().await?;
     /// let compacted = store.compact(session.id, None, "They agreed on Oslo.").await?.session;
     /// assert_eq!((compacted.context_from, compacted.summary), (session.head, compacted.head));
     /// # Ok(()) }
@@ -313,15 +283,11 @@ impl Sessions {
     /// answer; `InvalidInput` for events that are not messages; `LimitExceeded` for more than 1,023 of them.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, Storage, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::event::NewEvent;
     ///
-    /// # let (store, effects) = (Storage::from(MemoryStore::new()).sessions, Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let messages = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Oslo.")];
     /// let session = store.replace(session.id, session.head, messages).await?.session;
     /// assert_eq!((session.counts.messages(), session.has_open_work()), (2, false));
@@ -346,16 +312,12 @@ impl Sessions {
     /// session is deleted.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, Storage, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::Seq;
     /// use agent_core::session::Fork;
     ///
-    /// # let (store, effects) = (Storage::from(MemoryStore::new()).sessions, Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let fork = store.fork(session.id, Fork::new().with_open_inputs()).await?;
     /// assert_eq!(fork.lineage.base(), session.head);
     /// let early = store.fork(session.id, Seq::new(1)).await?;
@@ -380,15 +342,11 @@ impl Sessions {
     /// `Deleted` if the parent is deleted.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, Storage, WorkspaceId};
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
     /// use agent_core::model::{Patch, Title};
     ///
-    /// # let (store, effects) = (Storage::from(MemoryStore::new()).sessions, Effects::default());
-    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    /// # let session = store.create(new).await?;
+    /// # let (store, effects, session) = session().await?;
     /// let patch = Patch::new().with_title(Title::generated("Search flights"));
     /// let child = store.create_child(session.id, patch).await?;
     /// assert_eq!(child.origin.parent(), Some(session.id));

@@ -193,12 +193,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// overrides it.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::event::NewEvent;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::{MemoryStore, Seq, TenantId, WorkspaceId};
-    /// use agent_core::Backend;
+    /// use agent_core::{Backend, TenantId};
     ///
     /// # let (store, effects) = (MemoryStore::new(), Effects::default());
     /// let acme: TenantId = "acme".parse()?;
@@ -325,15 +322,6 @@ pub trait Backend: Debug + Send + Sync + 'static {
     ///
     /// The default maintains the store of the tenant `default`, which does so for all tenants.
     ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// use agent_core::{Backend, MemoryStore};
-    ///
-    /// let backend: Box<dyn Backend> = Box::new(MemoryStore::new());
-    /// assert!(backend.maintain().await?.is_empty());
-    /// # Ok(()) }
-    /// ```
-    ///
     /// # Errors
     ///
     /// As for [`Maintenance::maintain`](crate::store::Maintenance::maintain).
@@ -349,14 +337,6 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// file again each time. Writes nothing; may read the whole store.
     ///
     /// The default returns `None`.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// use agent_core::{Backend, MemoryStore};
-    ///
-    /// assert_eq!(MemoryStore::new().check_shared().await?, None);
-    /// # Ok(()) }
-    /// ```
     async fn check_shared(&self) -> Result<Option<Vec<Damaged>>> {
         Ok(None)
     }

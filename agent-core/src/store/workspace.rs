@@ -42,16 +42,11 @@ pub trait WorkspaceStore: Debug + Send + Sync + 'static {
     /// `NotFound` if there was never such a workspace, `Deleted` if it was deleted.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/workspace.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::model::Workspace;
-    /// # use agent_core::WorkspaceStoreExt;
     /// use agent_core::{MemoryStore, WorkspaceStore};
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
-    /// # let workspace = store.create(new).await?;
+    /// # let (store, effects, workspace) = workspace().await?;
     /// assert_eq!(store.load(WorkspaceId::DEFAULT).await?.name, "Travel");
     /// assert!(store.load(effects.new_workspace_id()).await.unwrap_err().is_absent());
     /// # Ok(()) }
@@ -70,16 +65,13 @@ pub trait WorkspaceStore: Debug + Send + Sync + 'static {
     /// invalid record.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/workspace.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// use agent_core::Revision;
     /// use agent_core::commit::Precondition;
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::model::Workspace;
     /// use agent_core::{MemoryStore, WorkspaceStore};
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
+    /// # let (store, new) = (MemoryStore::new(), new_workspace());
     /// let workspace = store.put(new, Precondition::MustNotExist).await?;
     /// let renamed = workspace.with_name("Trips");
     /// let stored = store.put(renamed.clone(), Precondition::Matches(Revision::new(1))).await?;
@@ -100,16 +92,11 @@ pub trait WorkspaceStore: Debug + Send + Sync + 'static {
     /// `NotFound` if there was never such a workspace, `Deleted` if it was deleted.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/workspace.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::model::Workspace;
-    /// # use agent_core::WorkspaceStoreExt;
     /// use agent_core::{MemoryStore, WorkspaceStore};
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
-    /// # let workspace = store.create(new).await?;
+    /// # let (store, effects, workspace) = workspace().await?;
     /// let later = workspace.last_accessed.plus_micros(60_000_000);
     /// store.touch(workspace.id, later).await?;
     /// assert_eq!(store.load(workspace.id).await?.last_accessed, later);
@@ -129,18 +116,13 @@ pub trait WorkspaceStore: Debug + Send + Sync + 'static {
     /// `InvalidInput` for a cursor of another query.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/workspace.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::model::Workspace;
-    /// # use agent_core::WorkspaceStoreExt;
     /// use agent_core::{MemoryStore, WorkspaceStore};
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
     /// use agent_core::store::WorkspaceQuery;
     ///
-    /// # let workspace = store.create(new).await?;
+    /// # let (store, effects, workspace) = workspace().await?;
     /// let page = store.list(WorkspaceQuery::new()).await?;
     /// assert_eq!(page.items, [workspace]);
     /// # Ok(()) }
@@ -156,18 +138,13 @@ pub trait WorkspaceStore: Debug + Send + Sync + 'static {
     /// `NotFound` if there was never such a workspace.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/workspace.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::model::Workspace;
-    /// # use agent_core::WorkspaceStoreExt;
     /// use agent_core::{MemoryStore, WorkspaceStore};
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
     /// use agent_core::ErrorKind;
     ///
-    /// # let workspace = store.create(new).await?;
+    /// # let (store, effects, workspace) = workspace().await?;
     /// store.delete(workspace.id).await?;
     /// assert_eq!(*store.load(workspace.id).await.unwrap_err().kind(), ErrorKind::Deleted);
     /// # Ok(()) }
@@ -179,21 +156,6 @@ pub trait WorkspaceStore: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// `NotFound`, `Deleted` for the workspace.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::model::Workspace;
-    /// # use agent_core::WorkspaceStoreExt;
-    /// use agent_core::{MemoryStore, WorkspaceStore};
-    ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
-    /// # let workspace = store.create(new).await?;
-    /// assert_eq!(store.load_config(workspace.id).await?, None);
-    /// # Ok(()) }
-    /// ```
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>>;
 
     /// Returns the record of a workspace and its own configuration.
@@ -217,19 +179,14 @@ pub trait WorkspaceStore: Debug + Send + Sync + 'static {
     /// [`ContentHash::CONFIG_MAX_BYTES`].
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/workspace.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::model::Workspace;
-    /// # use agent_core::WorkspaceStoreExt;
     /// use agent_core::{MemoryStore, WorkspaceStore};
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
     /// use agent_core::commit::Precondition;
     /// use agent_core::store::ContentHash;
     ///
-    /// # let workspace = store.create(new).await?;
+    /// # let (store, effects, workspace) = workspace().await?;
     /// let text = "[agent]\nmodel = \"sonnet\"\n";
     /// store.save_config(workspace.id, Some(text.to_owned()), Precondition::MustNotExist).await?;
     /// // Replaces exactly the text that was read.
@@ -261,15 +218,12 @@ pub trait WorkspaceStoreExt: WorkspaceStore {
     /// `Conflict` if the id exists.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/workspace.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::model::Workspace;
     /// use agent_core::WorkspaceStoreExt;
     /// use agent_core::MemoryStore;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
+    /// # let (store, new) = (MemoryStore::new(), new_workspace());
     /// let workspace = store.create(new.clone()).await?;
     /// assert_eq!(workspace.name, "Travel");
     /// assert!(store.create(new).await.is_err());
@@ -286,16 +240,12 @@ pub trait WorkspaceStoreExt: WorkspaceStore {
     /// `Conflict` if the record has changed: load it again.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/workspace.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::model::Workspace;
     /// use agent_core::WorkspaceStoreExt;
     /// use agent_core::MemoryStore;
     ///
-    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
-    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
-    /// # let workspace = store.create(new).await?;
+    /// # let (store, effects, workspace) = workspace().await?;
     /// store.update(workspace.clone().with_name("Trips")).await?;
     /// // The record has changed since it was loaded.
     /// assert!(store.update(workspace.with_name("Journeys")).await.is_err());
@@ -381,18 +331,13 @@ impl fmt::Debug for ContentHash {
 /// Query for a list of workspaces.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/workspace.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::WorkspaceId;
-/// # use agent_core::clock::Effects;
-/// # use agent_core::model::Workspace;
-/// # use agent_core::WorkspaceStoreExt;
 /// use agent_core::{MemoryStore, WorkspaceStore};
 ///
-/// # let (store, effects) = (MemoryStore::new(), Effects::default());
-/// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
 /// use agent_core::store::WorkspaceQuery;
 ///
-/// # let workspace = store.create(new).await?;
+/// # let (store, effects, workspace) = workspace().await?;
 /// let query = WorkspaceQuery::new().with_deleting().with_total().with_limit(20);
 /// let first = store.list(query.clone()).await?;
 /// assert_eq!((first.total, first.items.len()), (Some(1), 1));

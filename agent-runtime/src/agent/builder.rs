@@ -57,14 +57,6 @@ impl Default for AgentBuilder {
 
 impl AgentBuilder {
     /// Creates a builder with the default [configuration](Config) and no other parts.
-    ///
-    /// ```
-    /// use agent_core::MemoryStore;
-    /// use agent_runtime::{AgentBuilder, EchoProvider};
-    ///
-    /// let builder = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new());
-    /// assert!(builder.build().is_ok());
-    /// ```
     pub fn new() -> Self {
         Self {
             config: Config::default(),
@@ -81,19 +73,6 @@ impl AgentBuilder {
     }
 
     /// Sets the configuration; the default is [`Config::default`]. Replaces a configuration that was set before.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new());
-    /// use agent_runtime::Config;
-    ///
-    /// let config = Config::new().with_system_prompt("Answer in French.");
-    /// let agent = builder.with_config(config).build()?;
-    /// assert_eq!(agent.config().system_prompt.as_deref(), Some("Answer in French."));
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn with_config(mut self, config: Config) -> Self {
         self.config = config;
@@ -190,17 +169,6 @@ impl AgentBuilder {
     }
 
     /// Adds a plugin. Plugins are called in the order in which they were added.
-    ///
-    /// ```
-    /// use agent_core::MemoryStore;
-    /// use agent_runtime::{AgentBuilder, EchoProvider, SessionTools};
-    ///
-    /// let builder = AgentBuilder::new()
-    ///     .with_llm(EchoProvider::new())
-    ///     .with_storage(MemoryStore::new())
-    ///     .with_plugin(SessionTools::new());
-    /// assert!(builder.build().is_ok());
-    /// ```
     #[must_use]
     pub fn with_plugin(mut self, plugin: impl Plugin) -> Self {
         self.plugins.push(Arc::new(plugin));
@@ -210,27 +178,6 @@ impl AgentBuilder {
     /// Adds an async function as a tool: see [`tool`](crate::tool). A tool is a [`Plugin`] with one tool.
     ///
     /// [`build`](Self::build) refuses two tools of the same name.
-    ///
-    /// ```
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::schemars::{self, JsonSchema};
-    /// use agent_runtime::{AgentBuilder, EchoProvider, ToolContext, tool};
-    ///
-    /// #[derive(serde::Deserialize, JsonSchema)]
-    /// struct Numbers {
-    ///     numbers: Vec<f64>,
-    /// }
-    ///
-    /// async fn sum(Numbers { numbers }: Numbers, _: ToolContext) -> Result<f64, String> {
-    ///     Ok(numbers.iter().sum())
-    /// }
-    ///
-    /// let builder = AgentBuilder::new()
-    ///     .with_llm(EchoProvider::new())
-    ///     .with_storage(MemoryStore::new())
-    ///     .with_tool(tool("sum", "Adds numbers.", sum));
-    /// assert!(builder.build().is_ok());
-    /// ```
     #[must_use]
     pub fn with_tool(self, tool: Tool) -> Self {
         self.with_plugin(tool)
@@ -297,21 +244,6 @@ impl AgentBuilder {
 
         /// Sets the secrets that the agent's tools can read, as [`AgentRuntime::with_secrets`] does. The default is no
         /// secrets.
-        ///
-        /// ```
-        /// use std::collections::BTreeMap;
-        /// use agent_core::MemoryStore;
-        /// use agent_runtime::secrets::{Secret, Secrets};
-        /// use agent_runtime::{AgentBuilder, EchoProvider};
-        ///
-        /// let secrets = Secrets::new(BTreeMap::from([("github".parse()?, Secret::new("ghp_0123456789")?)]));
-        /// let builder = AgentBuilder::new()
-        ///     .with_llm(EchoProvider::new())
-        ///     .with_storage(MemoryStore::new())
-        ///     .with_secrets(secrets);
-        /// assert!(builder.build().is_ok());
-        /// # Ok::<(), agent_core::Error>(())
-        /// ```
         pub fn with_secrets(secrets: Secrets) => secrets = Some(secrets);
     }
 

@@ -106,87 +106,27 @@ impl AgentRuntime {
     }
 
     /// Returns the manager of this tenant's workspaces.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// use agent_runtime::NewWorkspace;
-    ///
-    /// let sales = agent.workspaces().create(NewWorkspace::new("sales")).await?;
-    /// assert_eq!(agent.workspaces().load(sales.id).await?.name, "sales");
-    /// # Ok(()) }
-    /// ```
     pub const fn workspaces(&self) -> &WorkspaceManager {
         &self.workspaces
     }
 
     /// Returns the stores of this tenant.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// use agent_core::store::SessionQuery;
-    ///
-    /// let chat = agent.conversation("support/4711").await?;
-    /// let page = agent.storage().sessions.list(SessionQuery::new()).await?;
-    /// assert_eq!(page.items[0].id, chat.id());
-    /// # Ok(()) }
-    /// ```
     pub const fn storage(&self) -> &Storage {
         &self.storage
     }
 
     /// Returns the configuration.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// assert_eq!(agent.config().limits.turns, 50);
-    /// assert!(!agent.config().record_usage);
-    /// # Ok(()) }
-    /// ```
     pub fn config(&self) -> &Config {
         &self.shared.config
     }
 
     /// Returns the providers, in the order in which they were added.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, Config, EchoProvider, ScriptedProvider};
-    /// # let config = Config::new().with_provider("echo");
-    /// # let scripted = ScriptedProvider::new([]);
-    /// # let builder = AgentBuilder::new().with_config(config).with_llm(scripted).with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// let names: Vec<_> = agent.providers().iter().map(|provider| provider.name()).collect();
-    /// assert_eq!(names, ["scripted", "echo"]);
-    /// # Ok(()) }
-    /// ```
     pub fn providers(&self) -> &[Arc<dyn LlmProvider>] {
         &self.shared.providers
     }
 
     /// Returns the provider that runs use by default. A session or its workspace can
     /// [choose](agent_core::model::Attributes::chosen_provider) another one.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, Config, EchoProvider, ScriptedProvider};
-    /// # let config = Config::new().with_provider("echo");
-    /// # let scripted = ScriptedProvider::new([]);
-    /// # let builder = AgentBuilder::new().with_config(config).with_llm(scripted).with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// assert_eq!(agent.active_provider().name(), "echo");
-    /// # Ok(()) }
-    /// ```
     pub fn active_provider(&self) -> &Arc<dyn LlmProvider> {
         self.shared.provider()
     }
@@ -197,23 +137,18 @@ impl AgentRuntime {
     /// [live](agent_core::model::ExternalHandle::liveness) or stale.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let store = MemoryStore::new();
-    /// # let build = || AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(store.clone()).build();
     /// use agent_core::model::{ExternalHandle, Liveness, Patch};
     ///
-    /// # let agent = build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// let container = ExternalHandle::new("container", "c0ffee").with_process(agent.process());
     /// chat.update(Patch::new().with_handle("sandbox", container)).await?;
     /// let record = chat.record();
     /// assert_eq!(record.attributes.handles["sandbox"].liveness(agent.process()), Liveness::Live);
     ///
     /// // The next process must create the container again.
-    /// # let agent = build()?;
-    /// # let record = agent.conversation("support/4711").await?.record();
+    /// # let agent = echo_agent()?;
     /// assert_eq!(record.attributes.handles["sandbox"].liveness(agent.process()), Liveness::Stale);
     /// # Ok(()) }
     /// ```
@@ -223,20 +158,6 @@ impl AgentRuntime {
     }
 
     /// Returns the source of time, ids and randomness.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// use agent_core::model::Timer;
-    ///
-    /// let in_an_hour = agent.effects().now().plus_micros(3_600 * 1_000_000);
-    /// chat.schedule(Timer::new("remind", in_an_hour)).await?;
-    /// assert_eq!(chat.record().next_due_at(), Some(in_an_hour));
-    /// # Ok(()) }
-    /// ```
     pub fn effects(&self) -> &Effects {
         self.storage.effects()
     }
@@ -278,10 +199,9 @@ impl AgentRuntime {
     /// Every value that was given out is [redacted](agent_workspace::secrets) from all later writes to the tenant's stores.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let agent = echo_agent()?;
     /// use std::collections::BTreeMap;
     /// use agent_core::WorkspaceId;
     /// use agent_core::store::ReadEvents;
@@ -323,14 +243,9 @@ impl AgentRuntime {
     /// each.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, Gate, ScriptedProvider, Turn};
-    /// # let gate = Gate::new();
-    /// # let model = ScriptedProvider::new([Turn::new().gate(&gate).text("Hello")]);
-    /// # let builder = AgentBuilder::new().with_llm(model);
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// let chat = agent.open(&"laptop".parse()?).await?;
+    /// # let (gate, agent, chat) = gated(["Hello"]).await?;
     /// let run = chat.prompt("Hello?").await?;
     /// let id = run.id();
     /// drop(run); // the connection was lost
@@ -366,11 +281,9 @@ impl AgentRuntime {
     /// stay open; [`close`](Self::close) closes them too. Plugins [end](Plugin::close) what they have started.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use std::time::Duration;
     /// use agent_core::ErrorKind;
     ///

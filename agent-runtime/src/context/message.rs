@@ -48,13 +48,6 @@ impl ModelMessage {
     }
 
     /// Creates a message of the agent from a text, or from items.
-    ///
-    /// ```
-    /// use agent_runtime::context::ModelMessage;
-    ///
-    /// let message = ModelMessage::agent("Hello");
-    /// assert!(matches!(&message, ModelMessage::Agent(said) if said.text() == "Hello" && said.items.len() == 1));
-    /// ```
     pub fn agent(message: impl Into<AgentMessage>) -> Self {
         Self::Agent(message.into())
     }
@@ -73,12 +66,6 @@ impl ModelMessage {
     }
 
     /// Returns the approximate room of the message: the bytes of its text, and 4 KiB for each medium.
-    ///
-    /// ```
-    /// use agent_runtime::context::ModelMessage;
-    ///
-    /// assert_eq!(ModelMessage::user("Hello").size_bytes(), 5);
-    /// ```
     pub fn size_bytes(&self) -> usize {
         match self {
             Self::Summary(text) | Self::System(text) => text.len(),

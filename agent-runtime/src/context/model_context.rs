@@ -42,18 +42,13 @@ impl ModelContext {
     /// [listed](Self::damaged).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_runtime::context::{ContextLimits, ModelContext};
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// # chat.set_system_prompt("Answer briefly.").await?;
     /// # for text in ["one", "two", "three"] { chat.prompt(text).await?.finish().await?; }
-    /// # let record = chat.refresh().await?;
-    /// # let sessions = &*agent.storage().sessions;
-    /// let context = ModelContext::read(sessions, &record, ContextLimits::default()).await?;
+    /// let record = chat.refresh().await?;
+    /// let context = ModelContext::read(&*agent.storage().sessions, &record, ContextLimits::default()).await?;
     /// assert_eq!(context.messages().len(), 6);
     /// assert_eq!(context.system(), Some("Answer briefly."));
     /// assert!(!context.needs_compaction() && context.summary().is_none() && context.damaged().is_empty());
@@ -353,23 +348,6 @@ impl ModelContext {
     /// Returns true if the history since the last summary exceeds the limits, or a part of it is damaged.
     ///
     /// [`messages`](Self::messages) then returns its newest part. The next run of the session compacts it first.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_runtime::context::{ContextLimits, ModelContext};
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # chat.set_system_prompt("Answer briefly.").await?;
-    /// # for _ in 0..40 { chat.prompt("Hello").await?.finish().await?; }
-    /// # let record = chat.refresh().await?;
-    /// # let sessions = &*agent.storage().sessions;
-    /// let context = ModelContext::read(sessions, &record, ContextLimits::new(2, 100_000)).await?;
-    /// assert!(context.needs_compaction());
-    /// # Ok(()) }
-    /// ```
     pub fn needs_compaction(&self) -> bool {
         self.cut || self.window.is_over(&self.limits)
     }
@@ -379,23 +357,6 @@ impl ModelContext {
     /// Every tool call has exactly one result directly after its message, and no result is without its call. The
     /// conversation starts with the summary if the history was compacted, otherwise with a message of a person, if
     /// there is one.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # chat.set_system_prompt("Answer briefly.").await?;
-    /// # for text in ["one", "two", "three"] { chat.prompt(text).await?.finish().await?; }
-    /// # let record = chat.refresh().await?;
-    /// # let sessions = &*agent.storage().sessions;
-    /// let context = ModelContext::read(sessions, &record, ContextLimits::new(2, 100_000)).await?;
-    /// assert_eq!(context.messages(), [ModelMessage::user("three"), ModelMessage::agent("three")]);
-    /// # Ok(()) }
-    /// ```
     pub fn messages(&self) -> Messages {
         if self.needs_compaction() { self.newest().into() } else { self.all().into() }
     }

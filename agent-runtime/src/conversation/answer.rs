@@ -17,17 +17,9 @@ use agent_core::model::{Actor, OpenCall};
 /// The result of a tool that runs outside is delivered like this:
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::MemoryStore;
-/// # use agent_core::json::RawJson;
-/// # use agent_runtime::{AgentBuilder, ScriptedProvider, ToolMode, Turn, schemars, tool};
-/// # #[derive(serde::Deserialize, schemars::JsonSchema)] struct Page {}
-/// # let print = tool("print", "Prints the page.", |_: Page, _| async { Ok::<_, String>("") });
-/// # let call = RawJson::parse("{}")?;
-/// # let model = ScriptedProvider::new([Turn::new().call("1", "print", call), Turn::new().text("It is printed.")]);
-/// # let builder = AgentBuilder::new().with_llm(model).with_tool(print.with_mode(ToolMode::Outside));
-/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-/// # let chat = agent.conversation("support/4711").await?;
+/// # let (agent, chat) = calling(task("print", ToolMode::Outside), "{}", "It is printed.").await?;
 /// use agent_core::event::{ToolOutcome, ToolResult};
 /// use agent_runtime::RunOutcome;
 ///
@@ -80,21 +72,12 @@ impl Conversation {
     /// [record](field@agent_core::session::SessionRecord::action).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_core::json::RawJson;
-    /// # use agent_runtime::{AgentBuilder, ScriptedProvider, ToolMode, Turn, schemars, tool};
-    /// # #[derive(serde::Deserialize, schemars::JsonSchema)] struct Mail {}
     /// use agent_core::event::{Decision, ToolConfirmation};
     /// use agent_runtime::RunOutcome;
     ///
-    /// # let sent = tool("send", "Sends the mail.", |_: Mail, _| async { Ok::<_, String>("sent") });
-    /// # let mail = RawJson::parse("{}")?;
-    /// # let model = ScriptedProvider::new([Turn::new().call("1", "send", mail), Turn::new().text("It is sent.")]);
-    /// # let builder = AgentBuilder::new().with_llm(model);
-    /// # let builder = builder.with_tool(sent.with_mode(ToolMode::Confirm));
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.open(&"laptop".parse()?).await?;
+    /// # let (agent, chat) = calling(task("send", ToolMode::Confirm), "{}", "It is sent.").await?;
     /// let report = chat.prompt("Send the mail.").await?.finish().await?;
     /// let RunOutcome::Awaiting(action) = report.outcome else { panic!("it needs consent") };
     /// chat.answer(ToolConfirmation::new(action.id, Decision::Allow)).await?;
@@ -143,21 +126,12 @@ impl Conversation {
     /// If several answers that differ arrive at the same time, one of them starts a run; the others fail.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_core::json::RawJson;
-    /// # use agent_runtime::{AgentBuilder, ScriptedProvider, ToolMode, Turn, schemars, tool};
-    /// # #[derive(serde::Deserialize, schemars::JsonSchema)] struct Mail {}
     /// use agent_core::event::{Decision, ToolConfirmation};
     /// use agent_runtime::RunOutcome;
     ///
-    /// # let sent = tool("send", "Sends the mail.", |_: Mail, _| async { Ok::<_, String>("sent") });
-    /// # let mail = RawJson::parse("{}")?;
-    /// # let model = ScriptedProvider::new([Turn::new().call("1", "send", mail), Turn::new().text("It is sent.")]);
-    /// # let builder = AgentBuilder::new().with_llm(model);
-    /// # let builder = builder.with_tool(sent.with_mode(ToolMode::Confirm));
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.open(&"laptop".parse()?).await?;
+    /// # let (agent, chat) = calling(task("send", ToolMode::Confirm), "{}", "It is sent.").await?;
     /// let report = chat.prompt("Send the mail.").await?.finish().await?;
     /// let RunOutcome::Awaiting(action) = report.outcome else { panic!("it needs consent") };
     /// let run = chat.answer_and_run(ToolConfirmation::new(action.id, Decision::Allow)).await?;
@@ -192,16 +166,9 @@ impl Conversation {
     /// that of the action. Returns `None` if the session waits for no answer, or for an answer that concerns no call.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_core::json::RawJson;
-    /// # use agent_runtime::{AgentBuilder, ScriptedProvider, ToolMode, Turn, schemars, tool};
-    /// # #[derive(serde::Deserialize, schemars::JsonSchema)] struct Mail {}
-    /// # let sent = tool("send", "Sends the mail.", |_: Mail, _| async { Ok::<_, String>("sent") });
-    /// # let model = ScriptedProvider::new([Turn::new().call("1", "send", RawJson::parse("{}")?)]);
-    /// # let builder = AgentBuilder::new().with_llm(model).with_tool(sent.with_mode(ToolMode::Confirm));
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = calling(task("send", ToolMode::Confirm), "{}", "").await?;
     /// chat.prompt("Send the mail.").await?.finish().await?;
     /// let call = chat.pending_call().await?.expect("the call waits for consent");
     /// assert_eq!((call.name.as_str(), call.input.get()), ("send", "{}"));

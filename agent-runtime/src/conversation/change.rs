@@ -17,11 +17,9 @@ impl Conversation {
     /// returns.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::model::Timer;
     ///
     /// let timer = Timer::new("daily", agent.effects().now()).with_note("Water the plants.");
@@ -44,11 +42,9 @@ impl Conversation {
     /// Cancels the timer with this key. Does nothing if there is none.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::model::Timer;
     ///
     /// let tomorrow = agent.effects().now().plus_micros(24 * 3_600 * 1_000_000);
@@ -75,11 +71,9 @@ impl Conversation {
     /// made during a run is idle.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::session::Fork;
     ///
     /// chat.prompt("Draft a letter.").await?.finish().await?;
@@ -103,11 +97,9 @@ impl Conversation {
     /// its next step.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::state::SessionState;
     ///
     /// chat.suspend().await?;
@@ -129,21 +121,6 @@ impl Conversation {
 
     /// Resumes a suspended session; starts no run.
     ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// use agent_core::state::SessionState;
-    ///
-    /// chat.suspend().await?;
-    /// assert_eq!(chat.record().status.state, SessionState::Suspended);
-    /// chat.resume().await?;
-    /// assert_eq!(chat.record().status.state, SessionState::Idle);
-    /// # Ok(()) }
-    /// ```
-    ///
     /// # Errors
     ///
     /// `InvalidTransition` if the session is not suspended.
@@ -154,11 +131,9 @@ impl Conversation {
     /// Clears the visible history. Title, labels, references and the system prompt stay; the log keeps all events.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// chat.prompt("Hello").await?.finish().await?;
     /// chat.clear().await?;
     /// assert_eq!(chat.record().counts.messages(), 0);
@@ -178,12 +153,10 @@ impl Conversation {
     /// answered. The log is not changed.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, ScriptedProvider, Turn};
     /// # let model = ScriptedProvider::new([Turn::new().text("Hello Ada."), Turn::new().text("Ada.")]);
-    /// # let agent = AgentBuilder::new().with_llm(model.clone()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = scripted(model.clone()).await?;
     /// use agent_runtime::context::ModelMessage;
     ///
     /// chat.prompt("My name is Ada.").await?.finish().await?;
@@ -210,11 +183,9 @@ impl Conversation {
     /// Sets the title, marked as chosen by a person.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// chat.set_title("Invoice 17").await?;
     /// let record = chat.record();
     /// let title = record.attributes.title.as_ref().expect("it is set");
@@ -235,12 +206,10 @@ impl Conversation {
     /// Reasoning that a provider signed behind another prompt is not given back to it.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, ScriptedProvider, Turn};
     /// # let model = ScriptedProvider::new([Turn::new().text("Bonjour")]);
-    /// # let agent = AgentBuilder::new().with_llm(model.clone()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = scripted(model.clone()).await?;
     /// chat.set_system_prompt("Answer in French.").await?;
     /// chat.prompt("Hello").await?.finish().await?;
     /// assert_eq!(model.requests()[0].system.as_deref(), Some("Answer in French."));
@@ -259,11 +228,9 @@ impl Conversation {
     /// The definition is an input, which the next run answers; this call starts none.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// chat.define_outcome("A letter of at most 100 words.").await?;
     /// let outcome = chat.view().outcome().await?.expect("it is defined");
     /// assert_eq!(outcome.message.text, "A letter of at most 100 words.");
@@ -285,11 +252,9 @@ impl Conversation {
     /// Records the location of an artifact that the agent made. The content is not stored.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::model::Artifact;
     ///
     /// let report = Artifact::new("out/report.html").with_media("text/html");
@@ -310,11 +275,9 @@ impl Conversation {
     /// providers for the next runs of this session; a name that the agent does not have fails them.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::model::Patch;
     ///
     /// chat.update(Patch::new().with_label("status", "open")).await?;
@@ -332,11 +295,9 @@ impl Conversation {
     /// Updates title, labels and metadata if the session has no newer event than [`record`](Self::record).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::ErrorKind;
     /// use agent_core::model::Patch;
     ///
@@ -364,15 +325,9 @@ impl Conversation {
     /// Clears the failure of a session, after its cause has been fixed; the inputs that wait can run again.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use std::time::Duration;
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, Config, Retry, ScriptedProvider, Turn};
-    /// # let model = ScriptedProvider::new([Turn::new().fail("no credit")]);
-    /// # let config = Config::new().with_retry(Retry::new(Duration::ZERO, Duration::ZERO, 1));
-    /// # let builder = AgentBuilder::new().with_config(config).with_llm(model.clone());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (model, agent, chat) = failing().await?;
     /// use agent_core::state::SessionState;
     ///
     /// chat.send("Water the plants.").await?;
@@ -408,11 +363,9 @@ impl Conversation {
     /// it.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::model::Patch;
     /// use agent_runtime::Scheduler;
     ///

@@ -19,11 +19,9 @@ impl Conversation {
     /// Archives the session, which hides it from lists; no run starts until [`unarchive`](Self::unarchive).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::store::SessionQuery;
     ///
     /// chat.archive().await?;
@@ -42,11 +40,9 @@ impl Conversation {
     /// Restores an archived session to lists.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::store::SessionQuery;
     ///
     /// chat.archive().await?;
@@ -66,11 +62,9 @@ impl Conversation {
     /// Ends the session permanently: it accepts no inputs and stays readable.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::ErrorKind;
     ///
     /// chat.prompt("Hello").await?.finish().await?;
@@ -93,11 +87,9 @@ impl Conversation {
     /// them at once.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::ErrorKind;
     ///
     /// chat.delete().await?;
@@ -125,11 +117,9 @@ impl Conversation {
     /// not stopped.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{ErrorKind, MemoryStore};
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let agent = echo_agent()?;
     /// let chat = agent.conversation("support/4711").await?;
     /// chat.prompt("My address is …").await?.finish().await?;
     ///
@@ -185,11 +175,9 @@ impl Conversation {
     /// See [`WorkspaceManager::reset`](agent_workspace::WorkspaceManager::reset).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::state::SessionState;
     /// use agent_runtime::retention::OldSessionAction;
     ///

@@ -51,10 +51,9 @@ impl AgentRuntime {
     /// Starts no run. If the future is dropped, workspace and session may have been created; call it again.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let agent = echo_agent()?;
     /// let chat = agent.open(&"laptop".parse()?).await?;
     /// chat.prompt("Hello").await?.finish().await?;
     ///
@@ -79,10 +78,9 @@ impl AgentRuntime {
     /// than `workspace.main_session`. If the future is dropped, the session may have been created; call it again.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let agent = echo_agent()?;
     /// use agent_runtime::NewWorkspace;
     ///
     /// let laptop = "laptop".parse()?;
@@ -104,11 +102,9 @@ impl AgentRuntime {
     /// Opens the conversation whose session has this id. Starts no run and creates nothing.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::ErrorKind;
     ///
     /// let id = chat.id();
@@ -135,10 +131,9 @@ impl AgentRuntime {
     /// Creates another session in a workspace. Starts no run.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let agent = echo_agent()?;
     /// use agent_core::model::Patch;
     ///
     /// let workspace = agent.workspaces().default_workspace().await?;
@@ -163,52 +158,16 @@ impl Conversation {
     }
 
     /// Returns the session's id.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// let same = agent.conversation_by_id(chat.id()).await?;
-    /// assert_eq!(same.record(), chat.record());
-    /// # Ok(()) }
-    /// ```
     pub const fn id(&self) -> SessionId {
         self.inner.id()
     }
 
     /// Returns the runtime that opened the session.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// assert_eq!(chat.runtime().active_provider().name(), "echo");
-    /// # Ok(()) }
-    /// ```
     pub const fn runtime(&self) -> &AgentRuntime {
         self.inner.runtime()
     }
 
     /// Returns the record as last seen by this handle or a clone of it.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// use agent_core::state::SessionState;
-    ///
-    /// chat.prompt("Hello").await?.finish().await?;
-    /// let record = chat.record();
-    /// assert_eq!(record.status.state, SessionState::Idle);
-    /// assert_eq!((record.counts.user, record.counts.agent), (1, 1));
-    /// # Ok(()) }
-    /// ```
     #[doc(alias = "snapshot")]
     pub fn record(&self) -> Arc<SessionRecord> {
         self.inner.record()
@@ -217,11 +176,9 @@ impl Conversation {
     /// Loads and returns the current record.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// let elsewhere = agent.conversation_by_id(chat.id()).await?; // for example in another process
     /// elsewhere.send("Water the plants.").await?;
     ///
@@ -253,9 +210,8 @@ impl Conversation {
     /// of this runtime, from the next run on. Does nothing if the session keeps none.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, Config, ScriptedProvider, Turn};
     /// # let (store, model) = (MemoryStore::new(), ScriptedProvider::new([Turn::new(), Turn::new(), Turn::new()]));
     /// # let build = |prompt: &str| {
     /// #     let config = Config::new().with_system_prompt(prompt).with_freeze_config(true);

@@ -29,11 +29,9 @@ impl Conversation {
     /// ones.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::event::{Message, Part};
     ///
     /// let cat = chat.put_media("image/jpeg", [&b"\xff\xd8\xff"[..], &[7; 2_999_997]].concat()).await?.with_name("cat.jpg");
@@ -63,11 +61,9 @@ impl Conversation {
     /// [`put_media_stream`](Self::put_media_stream) does, and the medium may have another name and size.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::store::BlobInfo;
     /// use futures::{StreamExt, stream};
     ///
@@ -103,11 +99,9 @@ impl Conversation {
     /// JSON.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use futures::{StreamExt, stream};
     ///
     /// let upload = stream::iter((0..8).map(|_| Ok(vec![7; 1 << 20].into()))).boxed();
@@ -173,11 +167,9 @@ impl Conversation {
     /// Opens a medium of this conversation, or of one from which it was forked, to read its bytes as a stream.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use futures::TryStreamExt;
     ///
     /// let film = chat.put_media("video/mp4", vec![7; 1_000_000]).await?;
@@ -201,11 +193,9 @@ impl Conversation {
     /// Opens a medium like [`media_content`](Self::media_content), to read a range of its bytes. Reads no other chunks.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// let film = chat.put_media("video/mp4", vec![7; 1_000_000]).await?;
     /// let part = chat.media_range(&film, 999_990..u64::MAX).await?;
     /// assert_eq!((part.range.clone(), part.blob.bytes), (999_990..1_000_000, 1_000_000));
@@ -231,14 +221,10 @@ impl Conversation {
     /// end only ([`full`](field@ToolResult::full)).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, json::RawJson};
-    /// # use agent_runtime::{AgentBuilder, ScriptedProvider, Turn, schemars, tool};
-    /// # #[derive(serde::Deserialize, schemars::JsonSchema)] struct Nothing {}
-    /// # let model = ScriptedProvider::new([Turn::new().call("1", "list", RawJson::parse("{}")?), Turn::new().text("Many.")]);
     /// # let list = tool("list", "Lists all.", |_: Nothing, _| async { Ok::<_, String>("file\n".repeat(1_000_000)) });
-    /// # let agent = AgentBuilder::new().with_llm(model).with_tool(list).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = calling(list, "{}", "Many.").await?;
     /// use agent_runtime::Update;
     ///
     /// let mut run = chat.prompt("How many files are there?").await?;
@@ -263,11 +249,9 @@ impl Conversation {
     /// Opens an output like [`output_content`](Self::output_content), to read a range of its bytes.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::event::{ToolOutcome, ToolResult};
     /// use agent_core::json::RawJson;
     ///

@@ -56,12 +56,9 @@ impl ConversationMessage {
     /// media. What a provider ran itself is none.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, Seq};
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// # chat.prompt("Hello").await?.finish().await?;
     /// use agent_runtime::ConversationMessage;
     /// use futures::TryStreamExt;
@@ -114,12 +111,9 @@ impl AgentRuntime {
     /// sessions. Any error of the store itself ends the stream.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_core::store::SessionQuery;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let agent = echo_agent()?;
     /// use futures::TryStreamExt;
     ///
     /// for key in ["support/1", "support/2", "support/3"] {
@@ -171,11 +165,9 @@ impl Conversation {
     /// The first damage is an error of kind `Corrupt`, which ends the stream.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let agent = echo_agent()?;
     /// use futures::TryStreamExt;
     ///
     /// let chat = agent.conversation("support/4711").await?;
@@ -199,12 +191,9 @@ impl Conversation {
     /// Streams the messages of the conversation, newest first; otherwise like [`messages`](Self::messages).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// # for text in ["one", "two", "three"] { chat.prompt(text).await?.finish().await?; }
     /// use futures::{StreamExt, TryStreamExt};
     ///

@@ -15,11 +15,9 @@ const ATTEMPTS: usize = 8;
 /// Handle to one workspace of an agent, which opens conversations in it. Cloning is cheap.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::MemoryStore;
-/// # use agent_runtime::{AgentBuilder, EchoProvider, NewWorkspace};
-/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+/// # let agent = echo_agent()?;
 /// let sales = agent.workspaces().create(NewWorkspace::new("sales")).await?;
 /// let chat = agent.workspace(sales.id).conversation("customer/4711").await?;
 /// assert_eq!(chat.record().workspace, sales.id);
@@ -51,11 +49,9 @@ impl AgentRuntime {
     /// Returns a handle to a workspace. No I/O: the first call that needs the workspace checks that it exists.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{ErrorKind, MemoryStore};
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let agent = echo_agent()?;
     /// let unknown = agent.workspace("018f4e9a-7a2b-7c3d-8e4f-ffffffffffff".parse()?);
     /// let error = unknown.conversation("support/4711").await.unwrap_err();
     /// assert_eq!(*error.kind(), ErrorKind::NotFound);
@@ -80,13 +76,9 @@ impl AgentRuntime {
     /// [`recreate_conversation`](Self::recreate_conversation).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_core::model::Attributes;
-    /// # use agent_core::store::SessionQuery;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let agent = echo_agent()?;
     /// let chat = agent.conversation("support/4711").await?;
     /// chat.prompt("Hello").await?.finish().await?;
     ///
@@ -118,11 +110,9 @@ impl AgentRuntime {
     /// find. The cost is that of `conversation`.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let agent = echo_agent()?;
     /// assert!(agent.find_conversation("support/4711").await?.is_none());
     ///
     /// let chat = agent.conversation("support/4711").await?;
@@ -146,11 +136,9 @@ impl AgentRuntime {
     /// [`created`](ConversationRun::created) distinguishes the two cases.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let agent = echo_agent()?;
     /// let first = agent.conversation_with("support/4711", "Hello").await?;
     /// assert!(first.created);
     /// first.run.finish().await?;
@@ -185,11 +173,9 @@ impl AgentRuntime {
     /// about twenty reads of a record.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{ErrorKind, MemoryStore};
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let agent = echo_agent()?;
     /// let old = agent.conversation("support/4711").await?;
     /// old.delete().await?;
     /// let error = agent.conversation("support/4711").await.unwrap_err();
@@ -219,11 +205,9 @@ impl AgentRuntime {
     /// the number of deleted conversations of the key.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let agent = echo_agent()?;
     /// let begun = agent.conversation_with("customer/4711", "My address is …").await?;
     /// begun.run.finish().await?;
     ///
@@ -249,16 +233,6 @@ impl AgentRuntime {
 
 impl WorkspaceHandle {
     /// Returns the workspace's id.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, WorkspaceId};
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// assert_eq!(agent.workspace(WorkspaceId::DEFAULT).id(), WorkspaceId::DEFAULT);
-    /// # Ok(()) }
-    /// ```
     pub const fn id(&self) -> WorkspaceId {
         self.id
     }
@@ -267,18 +241,6 @@ impl WorkspaceHandle {
     /// [`AgentRuntime::conversation`].
     ///
     /// The workspace must exist, except for [the default one](WorkspaceId::DEFAULT), which is created.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider, NewWorkspace};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// let sales = agent.workspace(agent.workspaces().create(NewWorkspace::new("sales")).await?.id);
-    /// let chat = sales.conversation("customer/4711").await?;
-    /// assert_eq!(sales.conversation("customer/4711").await?.id(), chat.id());
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Errors
     ///
@@ -290,19 +252,6 @@ impl WorkspaceHandle {
 
     /// Finds the conversation of a key in this workspace; `None` if there was never one, also if there is no such
     /// workspace. Writes nothing. See [`AgentRuntime::find_conversation`].
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider, NewWorkspace};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// let sales = agent.workspace(agent.workspaces().create(NewWorkspace::new("sales")).await?.id);
-    /// assert!(sales.find_conversation("customer/4711").await?.is_none());
-    /// sales.conversation("customer/4711").await?;
-    /// assert!(sales.find_conversation("customer/4711").await?.is_some());
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Errors
     ///
@@ -321,18 +270,6 @@ impl WorkspaceHandle {
 
     /// Opens the conversation of a key in this workspace, creates it if it does not exist, and prompts it. See
     /// [`AgentRuntime::conversation_with`].
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider, NewWorkspace};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// let sales = agent.workspace(agent.workspaces().create(NewWorkspace::new("sales")).await?.id);
-    /// let begun = sales.conversation_with("customer/4711", "Hello").await?;
-    /// assert_eq!((begun.created, begun.run.finish().await?.text), (true, "Hello".to_owned()));
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Errors
     ///
@@ -361,18 +298,6 @@ impl WorkspaceHandle {
     /// Opens the conversation of a key in this workspace, and begins a new one if it was deleted. See
     /// [`AgentRuntime::recreate_conversation`].
     ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider, NewWorkspace};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// let sales = agent.workspace(agent.workspaces().create(NewWorkspace::new("sales")).await?.id);
-    /// sales.conversation("customer/4711").await?.delete().await?;
-    /// assert_eq!(sales.recreate_conversation("customer/4711").await?.record().counts.messages(), 0);
-    /// # Ok(()) }
-    /// ```
-    ///
     /// # Errors
     ///
     /// Errors of [`conversation`](Self::conversation), except for the `Deleted` of the conversation itself.
@@ -382,18 +307,6 @@ impl WorkspaceHandle {
 
     /// Erases the conversation of a key in this workspace, and all deleted ones before it that had the same key. See
     /// [`AgentRuntime::erase_conversation`].
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider, NewWorkspace};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// let sales = agent.workspace(agent.workspaces().create(NewWorkspace::new("sales")).await?.id);
-    /// sales.conversation("customer/4711").await?;
-    /// assert!(sales.erase_conversation("customer/4711").await?.events > 0);
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Errors
     ///

@@ -28,11 +28,9 @@ impl AgentRuntime {
     /// If another process runs the session, its holder is watched as in [`Conversation::run_pending`].
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// chat.send("Water the plants.").await?;
     /// let run = agent.run_pending(chat.id()).await?.expect("an input waits");
     /// assert_eq!(run.finish().await?.text, "Water the plants.");
@@ -62,12 +60,9 @@ impl Conversation {
     /// history later. A holder that is proven dead is replaced immediately.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.open(&"laptop".parse()?).await?;
+    /// # let (agent, chat) = echo().await?;
     /// let run = chat.prompt("Hello").await?;
     /// let report = match run.queued().cloned() {
     ///     None => run.finish().await?,
@@ -101,11 +96,9 @@ impl Conversation {
     /// same report.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// let (one, two) = tokio::join!(chat.ask("one"), chat.ask("two"));
     /// assert!(one.is_ok() && two.is_ok());
     /// assert_eq!(chat.refresh().await?.inputs_open, 0);
@@ -172,12 +165,9 @@ impl Conversation {
     /// Stores a message of a person for the next run; starts none. Returns the sequence number of the input's event.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider, Queued};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.open(&"laptop".parse()?).await?;
+    /// # let (agent, chat) = echo().await?;
     /// let seq = chat.send("Water the plants.").await?;
     /// assert_eq!(chat.record().inputs_open, 1);
     ///
@@ -210,14 +200,9 @@ impl Conversation {
     /// the session continued with further work.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, Gate, ScriptedProvider, Turn};
-    /// # let gate = Gate::new();
-    /// # let model = ScriptedProvider::new([Turn::new().gate(&gate).text("42"), Turn::new().text("48")]);
-    /// # let builder = AgentBuilder::new().with_llm(model);
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.open(&"laptop".parse()?).await?;
+    /// # let (gate, agent, chat) = gated(["42", "48"]).await?;
     /// let first = chat.prompt("What is 6 x 7?").await?;
     /// let second = chat.prompt("And 6 x 8?").await?;
     /// let queued = second.queued().expect("the first run is active").clone();
@@ -255,11 +240,9 @@ impl Conversation {
     /// `None`.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// chat.send("Water the plants.").await?;
     /// chat.send("Feed the cat.").await?;
     ///
@@ -303,11 +286,9 @@ impl Conversation {
     /// [`wait_for_answer`](Self::wait_for_answer).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// chat.send("Water the plants.").await?;
     /// let run = chat.run_when_free().await?.expect("an input waits");
     /// assert_eq!(run.finish().await?.text, "Water the plants.");
@@ -352,12 +333,10 @@ impl Conversation {
     /// to stop. To cancel a run of this process, [`Run::cancel`] is faster.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, Gate, ScriptedProvider, Turn};
     /// # let model = ScriptedProvider::new([Turn::new().gate(&Gate::new())]);
-    /// # let agent = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = scripted(model).await?;
     /// use agent_runtime::RunOutcome;
     ///
     /// let run = chat.prompt("Tell me a long story.").await?;

@@ -30,15 +30,12 @@ impl Conversation {
     /// Reads one page of the whole history, including the events of the session's ancestors.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
     /// use agent_core::event::EventType;
     /// use agent_core::store::ReadEvents;
     ///
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.open(&"laptop".parse()?).await?;
+    /// # let (agent, chat) = echo().await?;
     /// chat.prompt("Hello").await?.finish().await?;
     /// let messages = [EventType::USER_MESSAGE, EventType::AGENT_MESSAGE];
     /// let page = chat.history(ReadEvents::last(10).with_types(messages)).await?;
@@ -63,14 +60,11 @@ impl Conversation {
     /// were [closed](crate::AgentRuntime::close) before it had returned the last ones: shut down, let it end, then close.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
     /// use futures::TryStreamExt;
     ///
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.open(&"laptop".parse()?).await?;
+    /// # let (agent, chat) = echo().await?;
     /// let mut events = chat.follow(chat.record().head);
     /// chat.prompt("Hello").await?.finish().await?;
     /// let mut said = Vec::new();
@@ -116,40 +110,12 @@ impl Conversation {
     }
 
     /// Returns the session's documents: its notes, memory blocks, checkpoint. No I/O.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// use agent_core::model::Actor;
-    /// use agent_runtime::documents::DocumentWrite;
-    ///
-    /// let documents = chat.documents();
-    /// documents.put(DocumentWrite::new("notes/todo", "Water the plants.", Actor::AGENT)).await?;
-    /// let todo = documents.get("notes/todo").await?.expect("it was written");
-    /// assert_eq!(todo.text, "Water the plants.");
-    /// # Ok(()) }
-    /// ```
     pub fn documents(&self) -> Documents {
         let sessions = self.runtime().storage.sessions.clone();
         Documents::new(sessions, self.id())
     }
 
     /// Returns a read-only view of the session: its runs, their artifacts, its topic. No I/O.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// chat.prompt("Hello").await?.finish().await?;
-    /// let page = chat.view().runs(10, None).await?;
-    /// assert_eq!(page.runs.len(), 1);
-    /// # Ok(()) }
-    /// ```
     pub fn view(&self) -> SessionView {
         SessionView::new(self.runtime().storage.sessions.store().clone(), self.id())
     }
@@ -157,11 +123,9 @@ impl Conversation {
     /// Returns the current sizes of the session; reads no message.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// chat.prompt("Hello").await?.finish().await?;
     /// chat.send("Water the plants.").await?;
     ///

@@ -327,13 +327,6 @@ impl StopReason {
     }
 
     /// Returns the reason with which the session becomes idle.
-    ///
-    /// ```
-    /// use agent_core::state::Reason;
-    /// use agent_runtime::StopReason;
-    ///
-    /// assert_eq!(StopReason::MaxTokens.reason(), Reason::MaxTokens);
-    /// ```
     pub const fn reason(self) -> Reason {
         match self {
             Self::EndTurn => Reason::EndTurn,

@@ -307,13 +307,12 @@ impl Turn {
     /// a fault of the kind [`Network`](crate::FaultKind::Network).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, RunError, ScriptedProvider, Turn};
-    /// # let model = ScriptedProvider::new([Turn::silent().text("It is ")]);
-    /// # let agent = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("test").await?;
-    /// // Script: Turn::silent().text("It is ")
+    /// use agent_runtime::{RunError, ScriptedProvider, Turn};
+    ///
+    /// let model = ScriptedProvider::new([Turn::silent().text("It is ")]);
+    /// # let (agent, chat) = scripted(model).await?;
     /// let error = chat.prompt("What is it?").await?.finish().await.unwrap_err();
     /// assert!(matches!(error, RunError::Failed(report) if report.text == "It is "));
     /// # Ok(()) }
@@ -325,15 +324,14 @@ impl Turn {
     /// Creates a turn that fails with this fault before it emits anything: [`LlmProvider::generate`] returns the error.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use std::time::Duration;
-    /// # use agent_core::MemoryStore;
-    /// use agent_runtime::{AgentBuilder, FaultKind, ProviderFault, ScriptedProvider, Turn};
+    /// use agent_runtime::{FaultKind, ProviderFault, ScriptedProvider, Turn};
+    /// use std::time::Duration;
     ///
     /// let busy = ProviderFault::new(FaultKind::Overloaded, "too many users").with_retry_after(Duration::ZERO);
     /// let model = ScriptedProvider::new([Turn::fault(busy), Turn::new().text("Hello")]);
-    /// # let agent = AgentBuilder::new().with_llm(model.clone()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("test").await?;
+    /// # let (agent, chat) = scripted(model.clone()).await?;
     /// assert_eq!(chat.prompt("Hi").await?.finish().await?.text, "Hello");
     /// // The run has sent the same request twice.
     /// let requests = model.requests();
@@ -369,15 +367,6 @@ impl Turn {
     }
 
     /// Adds a whole part with the next number: a text with citations, a refusal, an image, a search of the provider's own.
-    ///
-    /// ```
-    /// use agent_core::event::{Media, Part};
-    /// use agent_runtime::{ModelPart, Turn};
-    ///
-    /// let cat = Part::Image(Media::inline("image/png", *b"\x89PNG"));
-    /// let turn = Turn::new().text("Here it is:").part(ModelPart::part(cat));
-    /// # let _ = turn;
-    /// ```
     #[must_use]
     pub fn part(mut self, part: ModelPart) -> Self {
         self.add(TurnStep::Part(part));

@@ -89,12 +89,6 @@ pub trait LlmProvider: Debug + Send + Sync + 'static {
     /// Returns what the model takes; the default is text and tools.
     ///
     /// Called before each model call, so that it should cost nothing.
-    ///
-    /// ```
-    /// use agent_runtime::{EchoProvider, LlmProvider, ModelCapabilities};
-    ///
-    /// assert_eq!(EchoProvider::new().capabilities(), ModelCapabilities::new());
-    /// ```
     fn capabilities(&self) -> ModelCapabilities {
         ModelCapabilities::new()
     }
@@ -105,12 +99,6 @@ pub trait LlmProvider: Debug + Send + Sync + 'static {
     /// It must change whenever the bytes sent for the same request change. Signed items of earlier answers are sent
     /// back only if what stands before them is sent as it was; a rendering that changes silently makes a model's server
     /// refuse them.
-    ///
-    /// ```
-    /// use agent_runtime::{EchoProvider, LlmProvider};
-    ///
-    /// assert_eq!(EchoProvider::new().rendering(), "provider/1");
-    /// ```
     fn rendering(&self) -> &str {
         "provider/1"
     }
@@ -120,12 +108,6 @@ pub trait LlmProvider: Debug + Send + Sync + 'static {
     ///
     /// The log records it with each answer; each name has at most 256 bytes. The provider's own forms of earlier items, like signed reasoning, are given
     /// only to the same origin; a provider that returns `None` is given none.
-    ///
-    /// ```
-    /// use agent_runtime::{EchoProvider, LlmProvider};
-    ///
-    /// assert!(EchoProvider::new().origin().is_none());
-    /// ```
     fn origin(&self) -> Option<ModelOrigin> {
         None
     }

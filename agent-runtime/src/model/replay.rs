@@ -29,18 +29,15 @@ pub(crate) const CANONICAL: &str = "canonical";
 /// it changes, and the next answers are given back again.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::MemoryStore;
-/// # use agent_runtime::AgentBuilder;
 /// use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 /// use agent_runtime::{EchoProvider, ModelTarget};
 ///
-/// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-/// # let chat = agent.conversation("support/4711").await?;
-/// # chat.prompt("Hello").await?.finish().await?;
-/// # let record = chat.refresh().await?;
-/// # let sessions = &*agent.storage().sessions;
-/// let context = ModelContext::read(sessions, &record, ContextLimits::default()).await?;
+/// # let (agent, chat) = echo().await?;
+/// chat.prompt("Hello").await?.finish().await?;
+/// let record = chat.refresh().await?;
+/// let context = ModelContext::read(&*agent.storage().sessions, &record, ContextLimits::default()).await?;
 /// let target = ModelTarget::of(&EchoProvider::new());
 /// assert_eq!(target.messages(&context), [ModelMessage::user("Hello"), ModelMessage::agent("Hello")]);
 /// # Ok(()) }

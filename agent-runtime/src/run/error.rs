@@ -15,14 +15,12 @@ use agent_core::{Error, ErrorKind, WriteOutcome};
 /// [outcome](Error::write_outcome) of the write is `Unknown`, which keeps a caller from sending it again.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::MemoryStore;
 /// use agent_runtime::{AgentBuilder, RunError, ScriptedProvider, Turn};
 ///
 /// let model = ScriptedProvider::new([Turn::silent().text("It is ").fail("overloaded")]);
-/// # let builder = AgentBuilder::new().with_llm(model);
-/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-/// # let chat = agent.open(&"laptop".parse()?).await?;
+/// # let (agent, chat) = scripted(model).await?;
 /// match chat.prompt("What time is it?").await?.finish().await {
 ///     Ok(report) => println!("{}", report.text),
 ///     Err(RunError::Failed(report)) => assert_eq!(report.text, "It is "),

@@ -18,11 +18,9 @@ use agent_core::{Error, Result, RunId, Seq, SessionId};
 /// [`Actor::USER`].
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::MemoryStore;
-/// # use agent_runtime::{AgentBuilder, EchoProvider};
-/// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-/// # let chat = agent.conversation("support/4711").await?;
+/// # let (agent, chat) = echo().await?;
 /// use agent_core::event::Message;
 /// use agent_core::model::{Actor, Role};
 /// use agent_core::store::ReadEvents;
@@ -108,14 +106,11 @@ impl From<&str> for Input {
 /// stores is in the session's history.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::MemoryStore;
 /// use agent_runtime::Update;
-/// # use agent_runtime::{AgentBuilder, EchoProvider};
 ///
-/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-/// # let chat = agent.open(&"laptop".parse()?).await?;
+/// # let (agent, chat) = echo().await?;
 /// let mut run = chat.prompt("Hello, world").await?;
 /// let mut pieces = Vec::new();
 /// while let Some(update) = run.next().await {
@@ -163,42 +158,11 @@ impl Run {
     }
 
     /// Returns the id of the run; `None` if the input was only queued.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// let run = chat.prompt("Hello").await?;
-    /// let id = run.id();
-    /// assert!(id.is_some());
-    /// assert_eq!(run.finish().await?.run, id);
-    /// # Ok(()) }
-    /// ```
     pub const fn id(&self) -> Option<RunId> {
         self.id
     }
 
     /// Returns the queued input, if no run was started for it; `None` if a run was started.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, Config, Gate, ScriptedProvider, Turn};
-    /// # let model = ScriptedProvider::new([Turn::new().gate(&Gate::new())]);
-    /// # let config = Config::new().with_holder("laptop");
-    /// # let builder = AgentBuilder::new().with_config(config).with_llm(model);
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.open(&"laptop".parse()?).await?;
-    /// let first = chat.prompt("What is 6 x 7?").await?;
-    /// assert!(first.queued().is_none());
-    ///
-    /// let second = chat.prompt("And 6 x 8?").await?;
-    /// let queued = second.queued().expect("the first run is active");
-    /// assert_eq!(queued.holder.as_deref(), Some("laptop"));
-    /// # Ok(()) }
-    /// ```
     #[doc(alias = "stored")]
     pub const fn queued(&self) -> Option<&Queued> {
         self.queued.as_ref()
@@ -210,15 +174,12 @@ impl Run {
     /// process, use [`Conversation::interrupt`](crate::Conversation::interrupt).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, Gate, ScriptedProvider, Turn};
     /// use agent_runtime::RunOutcome;
     ///
     /// # let model = ScriptedProvider::new([Turn::new().gate(&Gate::new())]);
-    /// # let builder = AgentBuilder::new().with_llm(model);
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.open(&"laptop".parse()?).await?;
+    /// # let (agent, chat) = scripted(model).await?;
     /// let run = chat.prompt("Tell me a long story.").await?;
     /// run.cancel();
     /// assert_eq!(run.finish().await?.outcome, RunOutcome::Interrupted);
@@ -231,12 +192,10 @@ impl Run {
     /// Returns a handle that can cancel the run from elsewhere.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, Gate, ScriptedProvider, Turn};
     /// # let model = ScriptedProvider::new([Turn::new().gate(&Gate::new())]);
-    /// # let agent = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = scripted(model).await?;
     /// use agent_runtime::RunOutcome;
     ///
     /// let run = chat.prompt("Tell me a long story.").await?;
@@ -251,26 +210,6 @@ impl Run {
     }
 
     /// Waits for the next update, and returns it; `None` after the last one.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// use agent_runtime::Update;
-    ///
-    /// let mut run = chat.prompt("Hello").await?;
-    /// let mut answer = String::new();
-    /// while let Some(update) = run.next().await {
-    ///     if let Update::Text(piece) = update? {
-    ///         answer.push_str(&piece);
-    ///     }
-    /// }
-    /// assert_eq!(answer, "Hello");
-    /// assert!(run.next().await.is_none());
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Cancel safety
     ///
@@ -287,18 +226,6 @@ impl Run {
     ///
     /// The report is that of a run that the model completed, that was [interrupted](RunOutcome::Interrupted), or that
     /// needs an answer before it can continue: see [`RunReport::outcome`](field@RunReport::outcome).
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.open(&"laptop".parse()?).await?;
-    /// let report = chat.prompt("Hello").await?.finish().await?;
-    /// assert_eq!(report.text, "Hello");
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Cancel safety
     ///
@@ -353,19 +280,6 @@ pub struct Canceller(watch::Sender<bool>);
 
 impl Canceller {
     /// Cancels the run, like [`Run::cancel`]. Does nothing if the run has ended.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, Gate, RunOutcome, ScriptedProvider, Turn};
-    /// # let model = ScriptedProvider::new([Turn::new().gate(&Gate::new())]);
-    /// # let agent = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// let run = chat.prompt("Tell me a long story.").await?;
-    /// run.canceller().cancel();
-    /// assert_eq!(run.finish().await?.outcome, RunOutcome::Interrupted);
-    /// # Ok(()) }
-    /// ```
     pub fn cancel(&self) {
         self.0.send_replace(true);
     }

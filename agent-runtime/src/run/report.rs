@@ -14,11 +14,9 @@ use serde::{Deserialize, Serialize};
 /// Update on the progress of a run: an item of the stream [`Run`](crate::run::handle::Run).
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::MemoryStore;
-/// # use agent_runtime::{AgentBuilder, EchoProvider};
-/// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-/// # let chat = agent.conversation("support/4711").await?;
+/// # let (agent, chat) = echo().await?;
 /// use agent_runtime::Update;
 ///
 /// let mut run = chat.prompt("Hello").await?;
@@ -144,21 +142,6 @@ impl Queued {
     ///
     /// [`Conversation::send`](crate::conversation::handle::Conversation::send) returns that number. A host may return both to a
     /// client, which fetches the answer later.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// use agent_runtime::Queued;
-    ///
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.open(&"laptop".parse()?).await?;
-    /// let seq = chat.send("Hello").await?;
-    /// let queued = Queued::new(chat.id(), seq);
-    /// assert_eq!(chat.wait_for_answer(&queued).await?.text, "Hello");
-    /// # Ok(()) }
-    /// ```
     pub const fn new(session: SessionId, seq: Seq) -> Self {
         Self { session, seq, run: None, holder: None, state: SessionState::Queued }
     }
@@ -179,11 +162,9 @@ impl Queued {
 /// Final report of a run: the outcome, the last text, the usage, and the status of the session.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::MemoryStore;
-/// # use agent_runtime::{AgentBuilder, EchoProvider};
-/// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-/// # let chat = agent.conversation("support/4711").await?;
+/// # let (agent, chat) = echo().await?;
 /// use agent_core::state::{Reason, SessionState};
 /// use agent_runtime::RunOutcome;
 ///
@@ -220,22 +201,6 @@ pub struct RunReport {
 
 impl RunReport {
     /// Returns the kind of the provider's fault, if the run failed by one.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// use agent_runtime::{AgentBuilder, FaultKind, ProviderFault, RunError, ScriptedProvider, Turn};
-    ///
-    /// let refused = ProviderFault::new(FaultKind::Auth, "the key is wrong; set another");
-    /// let model = ScriptedProvider::new([Turn::fault(refused)]);
-    /// # let agent = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// let Err(RunError::Failed(report)) = chat.prompt("Hello").await?.finish().await else {
-    ///     panic!("the key is wrong")
-    /// };
-    /// assert_eq!(report.fault(), Some(FaultKind::Auth));
-    /// # Ok(()) }
-    /// ```
     pub fn fault(&self) -> Option<FaultKind> {
         let RunOutcome::Failed(failure) = &self.outcome else { return None };
         failure.fault.as_deref().map(FaultKind::of_name)

@@ -89,21 +89,6 @@ type Sign = (Epoch, Seq, u64);
 
 impl Scheduler {
     /// Creates a scheduler for the sessions of the runtime's tenant.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// use agent_runtime::Scheduler;
-    ///
-    /// chat.send("Water the plants.").await?;
-    /// let round = Scheduler::new(agent.clone()).round().await?;
-    /// assert_eq!((round.ran, round.failed), (1, 0));
-    /// assert_eq!(chat.refresh().await?.counts.agent, 1);
-    /// # Ok(()) }
-    /// ```
     pub fn new(runtime: AgentRuntime) -> Self {
         Self::with(runtime, None, None, SchedulerConfig::default())
     }
@@ -134,20 +119,6 @@ impl Scheduler {
     }
 
     /// Sets the configuration; the default is [`SchedulerConfig::default`]. Call it before the scheduler starts.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// use std::time::Duration;
-    /// use agent_runtime::{Scheduler, SchedulerConfig};
-    ///
-    /// let config = SchedulerConfig::new().with_interval(Duration::from_secs(1)).with_max_runs(32);
-    /// let scheduler = Scheduler::new(agent).with_config(config);
-    /// assert_eq!(scheduler.round().await?.ran, 0);
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn with_config(self, config: SchedulerConfig) -> Self {
         Self::with(self.0.runtime.clone(), self.0.tenants.clone(), self.0.secrets.clone(), config)
@@ -207,11 +178,9 @@ impl Scheduler {
     /// failure, at most 64 times [`interval`](field@SchedulerConfig::interval).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use std::time::Duration;
     /// use agent_runtime::{Queued, Scheduler, SchedulerConfig};
     ///
@@ -254,11 +223,9 @@ impl Scheduler {
     /// Runs one round, and waits for the runs that it started. For tests, and for hosts with a scheduler of their own.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_runtime::Scheduler;
     ///
     /// let scheduler = Scheduler::new(agent);

@@ -34,17 +34,12 @@ use agent_core::{
 /// that already has its result, and a call of a run whose lease was taken over, have no further effect.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use std::time::Duration;
-/// # use agent_core::MemoryStore;
-/// # use agent_core::json::RawJson;
-/// # use agent_runtime::{ScriptedProvider, Turn};
 /// use agent_runtime::{AgentBuilder, Config, SessionTools, ToolPolicy};
 ///
 /// # let input = RawJson::parse(r#"{"in_seconds":3600,"note":"Water the plants.","key":"plants"}"#)?;
-/// # let model = ScriptedProvider::new([
-/// #     Turn::new().call("1", SessionTools::SCHEDULE_TIMER, input), Turn::new().text("I will."),
-/// # ]);
+/// # let model = ScriptedProvider::new([Turn::new().call("1", SessionTools::SCHEDULE_TIMER, input), Turn::new()]);
 /// let tools = SessionTools::new().with_shortest_pause(Duration::from_secs(600)).with_max_depth(1);
 /// let agent = AgentBuilder::new()
 ///     .with_config(Config::new().with_tool_policy(SessionTools::START_CHILD, ToolPolicy::Ask))

@@ -77,15 +77,12 @@ pub struct Tool {
 ///     Turn::new().text("It is warm in Paris."),
 /// ]);
 /// let agent = AgentBuilder::new()
-///     .with_llm(model.clone())
+///     .with_llm(model)
 ///     .with_storage(MemoryStore::new())
 ///     .with_tool(tool("weather", "Current weather of a city.", weather))
 ///     .build()?;
 /// let chat = agent.open(&"laptop".parse()?).await?;
 /// assert_eq!(chat.prompt("Paris?").await?.finish().await?.text, "It is warm in Paris.");
-/// # let requests = model.requests();
-/// # assert!(requests[0].tools[0].input.get().contains("Name of the city."), "{:?}", requests[0].tools);
-/// # assert!(format!("{:?}", requests[1]).contains("21.5"));
 /// # Ok(()) }
 /// ```
 pub fn tool<T, R, E, F, Fut>(name: impl Into<String>, description: impl Into<String>, function: F) -> Tool
@@ -114,25 +111,6 @@ where
 
 impl Tool {
     /// Returns the name, the description, the schema and the mode that the model receives.
-    ///
-    /// ```
-    /// # use agent_runtime::schemars::{self, JsonSchema};
-    /// use agent_runtime::{ToolContext, ToolMode, tool};
-    ///
-    /// #[derive(serde::Deserialize, JsonSchema)]
-    /// struct Numbers {
-    ///     /// Numbers to add.
-    ///     numbers: Vec<f64>,
-    /// }
-    ///
-    /// async fn sum(Numbers { numbers }: Numbers, _: ToolContext) -> Result<f64, String> {
-    ///     Ok(numbers.iter().sum())
-    /// }
-    ///
-    /// let sum = tool("sum", "Adds numbers.", sum);
-    /// assert_eq!((sum.spec().name.as_str(), sum.spec().mode), ("sum", ToolMode::Direct));
-    /// assert!(sum.spec().input.get().contains("Numbers to add."));
-    /// ```
     pub const fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -140,23 +118,6 @@ impl Tool {
     /// Sets the mode in which calls are made; the default is [`ToolMode::Direct`].
     ///
     /// With [`ToolMode::Confirm`], each call waits until a person allows it.
-    ///
-    /// ```
-    /// # use agent_runtime::schemars::{self, JsonSchema};
-    /// use agent_runtime::{ToolContext, ToolMode, tool};
-    ///
-    /// #[derive(serde::Deserialize, JsonSchema)]
-    /// struct Path {
-    ///     path: String,
-    /// }
-    ///
-    /// async fn delete(Path { path }: Path, _: ToolContext) -> std::io::Result<()> {
-    ///     std::fs::remove_file(path)
-    /// }
-    ///
-    /// let delete = tool("delete", "Deletes a file.", delete).with_mode(ToolMode::Confirm);
-    /// assert_eq!((&*delete.spec().name, delete.spec().mode), ("delete", ToolMode::Confirm));
-    /// ```
     #[must_use]
     pub fn with_mode(mut self, mode: ToolMode) -> Self {
         self.spec.mode = mode;
@@ -167,11 +128,9 @@ impl Tool {
     /// itself, also if the arguments are no `T` of the function. See [`Plugin::question`] for what is stored of it.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_core::json::RawJson;
-    /// # use agent_runtime::schemars::{self, JsonSchema};
-    /// # use agent_runtime::{AgentBuilder, ScriptedProvider, Turn};
+    /// use agent_runtime::schemars::{self, JsonSchema};
     /// use agent_runtime::{RunOutcome, ToolContext, ToolMode, tool};
     ///
     /// #[derive(serde::Deserialize, JsonSchema)]
@@ -187,9 +146,7 @@ impl Tool {
     /// let pay = tool("pay", "Pays an invoice.", pay)
     ///     .with_mode(ToolMode::Confirm)
     ///     .with_question(|Payment { to, euro }| format!("Pay {euro} EUR to {to}?"));
-    /// # let model = ScriptedProvider::new([Turn::new().call("1", "pay", RawJson::parse(r#"{"to":"Acme","euro":120}"#)?)]);
-    /// # let agent = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).with_tool(pay).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = calling(pay, r#"{"to":"Acme","euro":120}"#, "").await?;
     /// let report = chat.prompt("Pay the invoice.").await?.finish().await?;
     /// let RunOutcome::Awaiting(action) = report.outcome else { panic!("it needs consent") };
     /// assert_eq!(action.question, "Pay 120 EUR to Acme?");

@@ -248,15 +248,13 @@ impl<P: Plugin + ?Sized> Plugin for Arc<P> {
 /// The runtime creates it. A test of a tool creates it with [`new`](Self::new):
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/workspaces.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// use std::collections::BTreeMap;
 /// use agent_core::model::{Access, Patch};
 /// use agent_runtime::ToolContext;
 /// use agent_runtime::secrets::{Secret, SecretName, Secrets};
-/// # use agent_core::MemoryStore;
-/// # use agent_runtime::{AgentBuilder, EchoProvider};
-/// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-/// # let chat = agent.conversation("support/4711").await?;
+/// # let (agent, chat) = echo().await?;
 /// let name: SecretName = "github".parse()?;
 /// let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
 /// let storage = agent.storage().clone();
@@ -328,26 +326,6 @@ impl ToolContext {
     /// to four records.
     ///
     /// Returns false also if the resource cannot be looked up, which is logged.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use std::collections::BTreeMap;
-    /// # use agent_core::MemoryStore;
-    /// # use agent_core::model::{Access, Patch};
-    /// # use agent_runtime::secrets::{Secret, Secrets};
-    /// # use agent_runtime::{AgentBuilder, EchoProvider, ToolContext};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # let storage = agent.storage().clone();
-    /// # let secrets = Secrets::new(BTreeMap::from([("github".parse()?, Secret::new("ghp_0123456789")?)]));
-    /// # let (run, call) = (agent.effects().new_run_id(), "call-1".parse()?);
-    /// # let context = ToolContext::new(&chat.record(), run, call, storage).with_secrets(secrets);
-    /// assert!(!context.is_mounted("kb:handbook", Access::Read).await);
-    /// chat.update(Patch::new().mount("kb:handbook", Access::Read)).await?;
-    /// assert!(context.is_mounted("kb:handbook", Access::Read).await);
-    /// assert!(!context.is_mounted("kb:handbook", Access::Write).await);
-    /// # Ok(()) }
-    /// ```
     pub async fn is_mounted(&self, resource: &str, access: Access) -> bool {
         is_mounted(&*self.storage.sessions, self.session, resource, access).await
     }
@@ -356,30 +334,6 @@ impl ToolContext {
     ///
     /// From now on the value is redacted: in results, errors and events, the name of the secret is written in its
     /// place; see [`agent_workspace::secrets`].
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use std::collections::BTreeMap;
-    /// # use agent_core::MemoryStore;
-    /// # use agent_core::model::{Access, Patch};
-    /// # use agent_runtime::secrets::{Secret, SecretName, Secrets};
-    /// # use agent_runtime::{AgentBuilder, EchoProvider, ToolContext};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # let storage = agent.storage().clone();
-    /// # let secrets = Secrets::new(BTreeMap::from([("github".parse()?, Secret::new("ghp_0123456789")?)]));
-    /// # let (run, call) = (agent.effects().new_run_id(), "call-1".parse()?);
-    /// # let context = ToolContext::new(&chat.record(), run, call, storage).with_secrets(secrets);
-    /// use agent_core::ErrorKind;
-    ///
-    /// let name: SecretName = "github".parse()?;
-    /// let error = context.secret(&name).await.unwrap_err();
-    /// assert_eq!(*error.kind(), ErrorKind::Denied);
-    ///
-    /// chat.update(Patch::new().mount(name.resource(), Access::Read)).await?;
-    /// assert_eq!(context.secret(&name).await?.expose(), "ghp_0123456789");
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Errors
     ///

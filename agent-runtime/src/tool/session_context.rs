@@ -15,20 +15,7 @@ use agent_workspace::secrets::{Secret, SecretName, Secrets};
 /// Context in which a plugin is asked for the tools of a session: the session, its run, the stores and the secrets of
 /// its tenant.
 ///
-/// The runtime creates it. A test of a plugin creates it with [`new`](Self::new):
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::MemoryStore;
-/// # use agent_runtime::{AgentBuilder, EchoProvider};
-/// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-/// # let chat = agent.conversation("support/4711").await?;
-/// use agent_runtime::{Plugin, SessionContext, SessionTools};
-///
-/// let context = SessionContext::new(chat.record(), agent.effects().new_run_id(), agent.storage().clone());
-/// assert!(SessionTools::new().session_tools(context).await?.is_empty());
-/// # Ok(()) }
-/// ```
+/// The runtime creates it. A test of a plugin creates it with [`new`](Self::new).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SessionContext {

@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn plugins_that_do_not_say_their_tools_are_isolated() {
+    async fn plugins_that_do_not_list_their_tools_are_isolated() {
         for fault in ["panic", "hang", "no tools today"] {
             let model = ScriptedProvider::new([Turn::new().text("Done.")]);
             let plugin = Arc::new(Changing { fault, ..Changing::default() });

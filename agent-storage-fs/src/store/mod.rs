@@ -207,21 +207,21 @@ impl FsStore {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let folder = tempfile::tempdir().unwrap();
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::commit::Precondition;
-    /// # use agent_core::event::NewEvent;
-    /// # use agent_core::model::Workspace;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::{SessionStoreExt, WorkspaceId, WorkspaceStore};
-    /// # use agent_storage_fs::FsStore;
-    /// # let (store, effects) = (FsStore::open(folder.path()).await?, Effects::default());
-    /// # let id = effects.new_session_id();
-    /// # let workspace = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
-    /// # store.put(workspace, Precondition::MustNotExist).await?;
-    /// # let session = store.sessions(&effects).create(NewSession::new(id, WorkspaceId::DEFAULT)).await?;
-    /// # let events = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Olso.")];
-    /// # let session = store.sessions(&effects).replace(id, session.head, events).await?.session;
-    /// # store.transcript_edits(WorkspaceId::DEFAULT).await?;
+    /// use agent_core::clock::Effects;
+    /// use agent_core::event::NewEvent;
+    /// use agent_core::model::Workspace;
+    /// use agent_core::session::NewSession;
+    /// use agent_core::{SessionStoreExt, WorkspaceId, WorkspaceStoreExt};
+    /// use agent_storage_fs::FsStore;
+    ///
+    /// let (store, effects) = (FsStore::open(folder.path()).await?, Effects::default());
+    /// let (id, sessions) = (effects.new_session_id(), store.sessions(&effects));
+    /// store.create(Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now())).await?;
+    /// let session = sessions.create(NewSession::new(id, WorkspaceId::DEFAULT)).await?;
+    /// let messages = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Olso.")];
+    /// let session = sessions.replace(id, session.head, messages).await?.session;
+    /// assert!(store.transcript_edits(WorkspaceId::DEFAULT).await?.is_empty());
+    ///
     /// // A person corrects a word in the transcript.
     /// let path = folder.path().join("workspaces/default/session.md");
     /// let text = std::fs::read_to_string(&path).unwrap();
@@ -229,6 +229,8 @@ impl FsStore {
     ///
     /// let edits = store.transcript_edits(WorkspaceId::DEFAULT).await?;
     /// assert_eq!(edits[0].transcript.messages[1].text, "To Oslo.");
+    /// store.import_transcript(&edits[0], session.head).await?;
+    /// assert!(store.transcript_edits(WorkspaceId::DEFAULT).await?.is_empty());
     /// # Ok(()) }
     /// ```
     pub async fn transcript_edits(&self, workspace: WorkspaceId) -> Result<Vec<TranscriptEdit>> {
@@ -264,34 +266,6 @@ impl FsStore {
     /// # Errors
     ///
     /// The errors of [`Sessions::replace`](agent_core::Sessions::replace).
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::commit::Precondition;
-    /// # use agent_core::event::NewEvent;
-    /// # use agent_core::model::Workspace;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::{SessionStoreExt, WorkspaceId, WorkspaceStore};
-    /// # use agent_storage_fs::FsStore;
-    /// # let (store, effects) = (FsStore::open(folder.path()).await?, Effects::default());
-    /// # let id = effects.new_session_id();
-    /// # let workspace = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
-    /// # store.put(workspace, Precondition::MustNotExist).await?;
-    /// # let session = store.sessions(&effects).create(NewSession::new(id, WorkspaceId::DEFAULT)).await?;
-    /// # let events = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Olso.")];
-    /// # let session = store.sessions(&effects).replace(id, session.head, events).await?.session;
-    /// # store.transcript_edits(WorkspaceId::DEFAULT).await?;
-    /// # let path = folder.path().join("workspaces/default/session.md");
-    /// # let text = std::fs::read_to_string(&path).unwrap();
-    /// # std::fs::write(&path, text.replace("Olso", "Oslo")).unwrap();
-    /// let edits = store.transcript_edits(WorkspaceId::DEFAULT).await?;
-    /// let session = store.import_transcript(&edits[0], session.head).await?;
-    /// assert_eq!(session.counts.messages(), 2);
-    /// assert!(store.transcript_edits(WorkspaceId::DEFAULT).await?.is_empty());
-    /// # Ok(()) }
-    /// ```
     pub async fn import_transcript(&self, edit: &TranscriptEdit, expect: Seq) -> Result<Arc<SessionRecord>> {
         let id = edit.session;
         let span = info_span!("store.import_transcript", store = "fs", session = %id, outcome = Empty);
@@ -398,16 +372,6 @@ impl FsConfig {
     ///
     /// `Corrupt` if the path is not a directory; `Denied`; `NotFound` if there is no store and [creation is
     /// disabled](Self::with_create).
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// use agent_storage_fs::FsConfig;
-    ///
-    /// let store = FsConfig::new(folder.path()).open().await?;
-    /// assert_eq!(store.root(), folder.path());
-    /// # Ok(()) }
-    /// ```
     pub async fn open(self) -> Result<FsStore> {
         FsStore::with_config(self).await
     }

@@ -222,14 +222,14 @@ impl SqliteStore {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let path = folder.path().join("agent.db");
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::{SessionStoreExt, WorkspaceId};
+    /// use agent_core::clock::Effects;
+    /// use agent_core::session::NewSession;
+    /// use agent_core::{SessionStoreExt, WorkspaceId};
     /// use agent_storage_sqlite::SqliteStore;
     ///
-    /// let store = SqliteStore::open(&path).await?;
-    /// # let effects = Effects::default();
-    /// # store.sessions(&effects).create(NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT)).await?;
+    /// let (store, effects) = (SqliteStore::open(&path).await?, Effects::default());
+    /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// store.sessions(&effects).create(new).await?;
     /// let rebuilt = store.rebuild_all().await?;
     /// assert_eq!((rebuilt.sessions, rebuilt.damaged.len()), (1, 0));
     /// # Ok(()) }
@@ -523,17 +523,6 @@ impl SqliteConfig {
     /// `Corrupt` if the file is not a database or is damaged; `InvalidInput` if it belongs to another application;
     /// `Unsupported` if a newer version of this library wrote it, or it is on a network file system; `Denied`, `Full`,
     /// `Unavailable`; `NotFound` if there is no store and [creation is disabled](Self::with_create).
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let path = folder.path().join("agent.db");
-    /// use agent_storage_sqlite::SqliteConfig;
-    ///
-    /// let store = SqliteConfig::new(&path).open().await?;
-    /// assert_eq!(store.path(), path);
-    /// # Ok(()) }
-    /// ```
     pub async fn open(self) -> Result<SqliteStore> {
         SqliteStore::with_config(self).await
     }

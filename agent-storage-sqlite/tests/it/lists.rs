@@ -31,7 +31,7 @@ async fn all_pages(store: &dyn SessionStore, query: &SessionQuery, limit: usize)
 /// some with the time of another session. Each kind of list is that of the store in memory, with pages of one, 20 and 500
 /// sessions; also after a rebuild, in which no session is recent, and after further commits.
 #[tokio::test]
-async fn lists_are_exact_whatever_is_recent() {
+async fn lists_are_exact_with_any_recent_sessions() {
     let site = Site::new();
     let (store, model, effects) = (site.open().await, MemoryStore::new(), &site.effects);
     let other = site.open().await;

@@ -103,10 +103,8 @@ impl WorkspaceManager {
     /// [`gc`](Self::gc), continues the deletion. The call can be repeated.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::ErrorKind;
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::WorkspaceManager;
     /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
     /// let resolved = manager.resolve(&"laptop".parse()?).await?;
     /// manager.main_session(&resolved.workspace).await?;

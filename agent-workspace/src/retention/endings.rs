@@ -41,13 +41,9 @@ impl WorkspaceManager {
     /// longest ttl among them, at most the policy's `watch`. It can be dropped and repeated at any point.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::{MemoryStore, Storage, Timestamp};
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let manager = WorkspaceManager::new(storage.clone());
-    /// # let long_ago = WorkspaceManager::new(storage.clone().with_effects(Effects::seeded(1, Timestamp::UNIX_EPOCH)));
+    /// # let (manager, long_ago) = managers();
     /// use agent_runtime::retention::GcPolicy;
     ///
     /// // `long_ago` is a manager whose clock shows 1970.
@@ -81,13 +77,9 @@ impl WorkspaceManager {
     /// error or a crash, completed steps are not undone.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::{MemoryStore, Storage, Timestamp};
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let manager = WorkspaceManager::new(storage.clone());
-    /// # let long_ago = WorkspaceManager::new(storage.clone().with_effects(Effects::seeded(1, Timestamp::UNIX_EPOCH)));
+    /// # let (manager, long_ago) = managers();
     /// use agent_core::model::Patch;
     /// use agent_runtime::retention::{InactivityPolicy, SweepAction, SweepPolicy};
     /// use std::time::Duration;
@@ -161,11 +153,9 @@ impl WorkspaceManager {
     /// future is dropped, or after an error or a crash, call it again.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::{MemoryStore, Storage};
-    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// # let manager = WorkspaceManager::new(storage.clone());
+    /// # let (storage, _, manager) = two_storages();
     /// use agent_core::state::SessionState;
     /// use agent_runtime::retention::OldSessionAction;
     ///

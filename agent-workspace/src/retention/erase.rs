@@ -43,11 +43,9 @@ impl Erasure {
 /// Erasure that begins when it is awaited.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::MemoryStore;
-/// # use agent_runtime::{AgentBuilder, EchoProvider};
-/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+/// # let agent = echo_agent()?;
 /// let chat = agent.conversation("support/4711").await?;
 /// let erased = chat.erase().now().await?;
 /// assert!(!erased.rewrite_pending);
@@ -119,14 +117,9 @@ impl WorkspaceManager {
     /// The cost is that of a deletion and a [purge](Self::purge).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::event::NewEvent;
-    /// # use agent_core::model::Patch;
-    /// # use agent_core::store::ReadEvents;
-    /// # use agent_core::{MemoryStore, Seq, Storage, WorkspaceId};
-    /// # use agent_runtime::WorkspaceManager;
-    /// # let storage = Storage::from(MemoryStore::new());
-    /// let manager = WorkspaceManager::new(storage.clone());
+    /// # let (storage, _, manager) = two_storages();
     /// # manager.default_workspace().await?;
     /// let id = manager.new_session(WorkspaceId::DEFAULT, &Patch::new().with_label("user", "ann")).await?.id;
     /// storage.sessions.append(id, Seq::ZERO, vec![NewEvent::user_message("my address")]).await?;

@@ -64,13 +64,6 @@ impl GcPolicy {
     }
 
     /// Creates a policy for workspaces that were not used for more than `days` days.
-    ///
-    /// ```
-    /// use agent_runtime::retention::GcPolicy;
-    /// use std::time::Duration;
-    ///
-    /// assert_eq!(GcPolicy::days(90).older_than, Duration::from_secs(90 * 24 * 3600));
-    /// ```
     pub const fn days(days: u64) -> Self {
         Self::older_than(Duration::from_secs(days.saturating_mul(24 * 3600)))
     }
@@ -83,20 +76,6 @@ impl GcPolicy {
         pub const fn with_dry_run() => dry_run = true;
 
         /// Includes workspaces that were used recently in [`GcReport::retained`].
-        ///
-        /// ```
-        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-        /// # use agent_core::MemoryStore;
-        /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-        /// # let manager = WorkspaceManager::new(MemoryStore::new().into());
-        /// use agent_runtime::retention::{GcPolicy, RetainReason};
-        ///
-        /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
-        /// let report = manager.gc(GcPolicy::days(90).with_report_recent()).await?;
-        /// assert_eq!(report.retained[0].id, workspace.id);
-        /// assert!(matches!(report.retained[0].reason, RetainReason::Recent { .. }));
-        /// # Ok(()) }
-        /// ```
         pub const fn with_report_recent() => report_recent = true;
     }
 }

@@ -91,28 +91,6 @@ impl SweepPolicy {
 
         /// Purges sessions that were deleted longer ago than `after`, except events that living sessions need; by default
         /// never.
-        ///
-        /// ```
-        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-        /// # use agent_core::model::Patch;
-        /// # use agent_runtime::retention::{SweepAction, SweepPolicy};
-        /// # use std::time::Duration;
-        /// # use agent_core::clock::Effects;
-        /// # use agent_core::{MemoryStore, Storage, Timestamp};
-        /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
-        /// # let storage = Storage::from(MemoryStore::new());
-        /// # let manager = WorkspaceManager::new(storage.clone());
-        /// # let long_ago = WorkspaceManager::new(storage.clone().with_effects(Effects::seeded(1, Timestamp::UNIX_EPOCH)));
-        /// // `long_ago` is a manager whose clock shows 1970.
-        /// let workspace = long_ago.create(NewWorkspace::new("Support")).await?.id;
-        /// let session = long_ago.new_session(workspace, &Patch::new()).await?;
-        /// long_ago.delete_session(session.id).await?;
-        ///
-        /// let week = Duration::from_secs(7 * 24 * 3600);
-        /// let report = manager.sweep(&SweepPolicy::new().with_purge_deleted(week)).await?;
-        /// assert_eq!((report.swept[0].session, report.swept[0].action), (session.id, SweepAction::Purged));
-        /// # Ok(()) }
-        /// ```
         pub fn with_purge_deleted(after: Duration) => purge_deleted = Some(after);
 
         /// Limits the sweep to the sessions of a workspace; by default it covers all sessions of the tenant.

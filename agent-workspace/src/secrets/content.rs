@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn content_with_a_value_is_refused_whatever_it_is() {
+    fn content_of_each_kind_with_a_value_is_refused() {
         let (secrets, session) = (secrets(), agent_core::clock::Effects::default().new_session_id());
         let guard =
             |content: &[u8]| read(secrets.guarded(session, BlobName::of(content), pieces(content, 7)));

@@ -16,15 +16,6 @@ pub struct SecretName(Box<str>);
 
 impl SecretName {
     /// Returns the name as text.
-    ///
-    /// ```
-    /// use agent_runtime::secrets::SecretName;
-    ///
-    /// let github: SecretName = "github".parse()?;
-    /// assert_eq!(github.as_str(), "github");
-    /// assert!("my github token".parse::<SecretName>().is_err());
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -128,15 +119,6 @@ impl Secret {
     }
 
     /// Returns the secret value. Do not log or store it.
-    ///
-    /// ```
-    /// use agent_runtime::secrets::Secret;
-    ///
-    /// let token = Secret::new("ghp_0123456789")?;
-    /// let header = format!("Bearer {}", token.expose());
-    /// assert_eq!(header, "Bearer ghp_0123456789");
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }

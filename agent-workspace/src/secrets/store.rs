@@ -34,17 +34,9 @@ impl Secrets {
     /// Existing handles to the stores are not affected. An agent with secrets does this itself.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::clock::Effects;
-    /// # use agent_core::event::NewEvent;
-    /// # use agent_core::session::NewSession;
-    /// # use agent_core::store::ReadEvents;
-    /// # use agent_core::MemoryStore;
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_runtime::secrets::{Secret, SecretName, Secrets};
-    /// # use std::collections::BTreeMap;
-    /// # let name: SecretName = "github".parse()?;
-    /// # let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
+    /// # let (name, secrets) = github()?;
     /// let storage = secrets.hidden_from(MemoryStore::new().into());
     /// let effects = Effects::default();
     /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);

@@ -59,12 +59,9 @@ impl Secrets {
     /// Creates the secrets of a source. No value is redacted before it is given out.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_runtime::secrets::{Secret, SecretName, Secrets};
-    /// # use std::collections::BTreeMap;
-    /// # let name: SecretName = "github".parse()?;
-    /// # let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
+    /// # let (name, secrets) = github()?;
     /// // The value is not redacted before it is given out.
     /// assert_eq!(secrets.redact("ghp_0123456789"), "ghp_0123456789");
     /// secrets.reveal(WorkspaceId::DEFAULT, &name).await?;
@@ -78,13 +75,9 @@ impl Secrets {
     /// Returns the value of a secret. From then on the value is redacted by these secrets and all their clones.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::ErrorKind;
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_runtime::secrets::{Secret, SecretName, Secrets};
-    /// # use std::collections::BTreeMap;
-    /// # let name: SecretName = "github".parse()?;
-    /// # let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
+    /// # let (name, secrets) = github()?;
     /// let token = secrets.reveal(WorkspaceId::DEFAULT, &name).await?;
     /// assert_eq!(token.expose(), "ghp_0123456789");
     /// let error = secrets.reveal(WorkspaceId::DEFAULT, &"gitlab".parse()?).await.unwrap_err();
@@ -118,12 +111,9 @@ impl Secrets {
     /// as in JSON within JSON.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_runtime::secrets::{Secret, SecretName, Secrets};
-    /// # use std::collections::BTreeMap;
-    /// # let name: SecretName = "github".parse()?;
-    /// # let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
+    /// # let (name, secrets) = github()?;
     /// secrets.reveal(WorkspaceId::DEFAULT, &name).await?;
     /// assert_eq!(secrets.redact("token ghp_0123456789 was refused"), "token (secret github) was refused");
     /// # Ok(()) }
@@ -141,13 +131,9 @@ impl Secrets {
     /// Redacts JSON: returns it with `(secret NAME)` in place of each value in its texts, keys and numbers.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::json::RawJson;
-    /// # use agent_core::WorkspaceId;
-    /// # use agent_runtime::secrets::{Secret, SecretName, Secrets};
-    /// # use std::collections::BTreeMap;
-    /// # let name: SecretName = "github".parse()?;
-    /// # let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
+    /// # let (name, secrets) = github()?;
     /// secrets.reveal(WorkspaceId::DEFAULT, &name).await?;
     /// let output = RawJson::parse(r#"{"auth":"Bearer ghp_0123456789","status":401}"#)?;
     /// assert_eq!(secrets.redact_json(output).get(), r#"{"auth":"Bearer (secret github)","status":401}"#);

@@ -108,20 +108,6 @@ impl RunEntry {
     /// Returns the duration of the run; `None` while the run is active, or if the duration would be negative.
     ///
     /// The clocks are those of the processes that began and ended the run.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// let view = chat.view();
-    /// chat.prompt("Hello").await?.finish().await?;
-    /// let entry = &view.runs(1, None).await?.runs[0];
-    /// assert!(entry.latency().is_some_and(|time| time < std::time::Duration::from_secs(60)));
-    /// # Ok(()) }
-    /// ```
     pub fn latency(&self) -> Option<std::time::Duration> {
         let micros = self.ended_at?.as_micros().checked_sub(self.began_at.as_micros())?;
         u64::try_from(micros).ok().map(std::time::Duration::from_micros)
@@ -138,12 +124,9 @@ impl SessionView {
     /// to a run after a later run began is included if it is within the page, and always by [`run`](Self::run).
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_runtime::views::RunStatus;
     ///
     /// let view = chat.view();
@@ -168,12 +151,9 @@ impl SessionView {
     /// Returns one run of the session. Reads the log backwards from its end to the beginning of the run.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// let view = chat.view();
     /// let run = chat.prompt("Hello").await?;
     /// let id = run.id().expect("the run has started");
@@ -198,12 +178,9 @@ impl SessionView {
     /// Other events of other writers are left out. Holds the run's events in memory.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::event::EventType;
     ///
     /// let view = chat.view();

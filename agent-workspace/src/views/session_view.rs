@@ -18,12 +18,9 @@ use crate::views::branches::{Branch, Branches};
 /// `Corrupt` if data that it must read is damaged.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::MemoryStore;
-/// # use agent_runtime::{AgentBuilder, EchoProvider};
-/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-/// # let chat = agent.conversation("support/4711").await?;
+/// # let (agent, chat) = echo().await?;
 /// chat.prompt("Hello").await?.finish().await?;
 /// let view = chat.view();
 /// assert_eq!(view.latest(50).await?.session.counts.messages(), 2);
@@ -60,20 +57,6 @@ pub struct Around {
 
 impl SessionView {
     /// Creates a view of `session`. No I/O.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// use agent_runtime::views::SessionView;
-    ///
-    /// let view = SessionView::new(agent.storage().sessions.store().clone(), chat.id());
-    /// assert_eq!(view.latest(10).await?.session.id, chat.id());
-    /// # Ok(()) }
-    /// ```
     pub const fn new(sessions: Arc<dyn SessionStore>, session: SessionId) -> Self {
         Self { sessions, id: session }
     }
@@ -81,12 +64,9 @@ impl SessionView {
     /// Returns the record and at most `last` newest events of the history, both as of one moment.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// let view = chat.view();
     /// chat.prompt("Hello").await?.finish().await?;
     /// let snapshot = view.latest(2).await?;
@@ -111,12 +91,9 @@ impl SessionView {
     /// If `read` names types, the events around it are limited to these; its limit of bytes applies, too.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::event::EventType;
     /// use agent_core::store::ReadEvents;
     ///
@@ -173,12 +150,9 @@ impl SessionView {
     /// session outside this history is read.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// use agent_core::model::Artifact;
     ///
     /// let view = chat.view();
@@ -236,12 +210,9 @@ impl SessionView {
     /// Archived sessions are included, deleted ones are not. The cost grows with the number of the session's forks.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// let view = chat.view();
     /// let point = chat.record().head;
     /// chat.prompt("Make it formal").await?.finish().await?;
@@ -288,12 +259,9 @@ impl SessionView {
     /// Lists the branches at the point where this session was forked; `None` if it is not a fork.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// let fork = chat.fork(chat.record().head).await?;
     /// let siblings = fork.view().siblings().await?.expect("the session is a fork");
     /// assert_eq!(siblings.branches.len(), 2);

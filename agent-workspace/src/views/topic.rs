@@ -62,22 +62,6 @@ pub struct Topic {
 
 impl Topic {
     /// Returns the session's state and its reason.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// use agent_core::state::SessionState;
-    ///
-    /// chat.send("Water the plants.").await?;
-    /// let topic = chat.view().topic().await?;
-    /// assert_eq!((topic.status().state, topic.pending()), (SessionState::Queued, 1));
-    /// assert!(topic.action().is_none() && topic.timers().is_empty() && topic.documents().is_empty());
-    /// # Ok(()) }
-    /// ```
     pub fn status(&self) -> Status {
         self.session.status
     }
@@ -109,12 +93,9 @@ impl SessionView {
     /// All parts are as of one moment. Cleared messages are not included.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// let view = chat.view();
     /// chat.define_outcome("A list of plants with the day of their next watering").await?;
     /// chat.prompt("Which plants need water today?").await?.finish().await?;
@@ -141,12 +122,9 @@ impl SessionView {
     /// Returns the outcome that was defined last; `None` if none was defined. Reads the record and one event.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// let view = chat.view();
     /// assert_eq!(view.outcome().await?, None);
     /// chat.define_outcome("A list of plants").await?;
@@ -165,12 +143,9 @@ impl SessionView {
     /// Returns at most `limit` defined outcomes, newest first.
     ///
     /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (agent, chat) = echo().await?;
     /// let view = chat.view();
     /// chat.define_outcome("A list of plants").await?;
     /// chat.define_outcome("A list of plants with their days").await?;

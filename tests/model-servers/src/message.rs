@@ -153,14 +153,6 @@ impl Request {
     }
 
     /// Returns the value of a header, by its name in small letters.
-    ///
-    /// ```
-    /// use model_servers::Request;
-    ///
-    /// let mut request = Request::new("/", &serde_json::json!({}));
-    /// request.head = "POST / HTTP/1.1\r\nX-Api-Key: k\r\n".to_owned();
-    /// assert_eq!(request.header("x-api-key"), Some("k"));
-    /// ```
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (found, value) = line.split_once(':')?;

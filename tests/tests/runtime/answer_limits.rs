@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{agent, agent_with, calls, check_log, device, log, read, said};
+use crate::common::{agent, agent_with, ask, calls, check_log, device, dialogue, log};
 use agent_core::event::{EventPayload, EventType, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{Access, Patch, Usage};
@@ -14,8 +14,7 @@ use agent_core::{Error, ErrorKind, MemoryStore, Result, async_trait};
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, Conversation, EchoProvider, LlmProvider, ModelCall, ModelEvent,
-    ModelRequest, ModelStream, Plugin, RunOutcome, RunReport, StopReason, ToolContext, ToolMode, ToolSpec,
-    Update,
+    ModelRequest, ModelStream, Plugin, RunOutcome, StopReason, ToolContext, ToolMode, ToolSpec, Update,
 };
 use agent_tests::{Site, each_store};
 use futures::stream::{self, StreamExt};
@@ -118,12 +117,6 @@ async fn open(agent: &AgentRuntime) -> Conversation {
     agent.open(&device("laptop")).await.unwrap()
 }
 
-/// A prompt and its answer, within the deadline.
-async fn ask(chat: &Conversation, text: &str) -> (String, RunReport) {
-    let answered = async { read(chat.prompt(text).await.unwrap()).await };
-    tokio::time::timeout(DEADLINE, answered).await.expect("the run ends")
-}
-
 /// The session can be used again.
 async fn goes_on(chat: &Conversation, name: &str) {
     let now = chat.refresh().await.unwrap();
@@ -146,7 +139,7 @@ async fn endless_text_is_cut_and_kept(site: Site) {
     assert_eq!(report.text, text, "{name}");
     let now = chat.refresh().await.unwrap();
     assert_eq!(now.status.reason, Reason::MaxOutput, "{name}");
-    assert!(said(&chat).await.last().unwrap() == &("agent", text), "{name}: stored up to the limit");
+    assert!(dialogue(&chat).await.last().unwrap() == &("agent", text), "{name}: stored up to the limit");
     goes_on(&chat, name).await;
 }
 
@@ -249,7 +242,7 @@ async fn calls_of_a_cut_answer_are_not_executed(site: Site) {
     let (_, report) = ask(&chat, "go").await;
     assert_eq!(model.taken(), 1, "{name}");
     assert_eq!(report.outcome, MAX_OUTPUT, "{name}");
-    assert_eq!(said(&chat).await[1].1, "I write.", "{name}");
+    assert_eq!(dialogue(&chat).await[1].1, "I write.", "{name}");
     let kept = calls(&chat).await;
     assert_eq!(kept.len(), 3, "{name}");
     for (call, results) in &kept {
@@ -351,7 +344,7 @@ async fn an_answer_cut_within_a_secret_shows_no_part_of_it(site: Site) {
     let mount = Patch::new().mount(secret.resource(), Access::Read);
     let chat = agent.new_session(chat.record().workspace, &mount).await.unwrap();
     assert_eq!(ask(&chat, "go").await.1.outcome, MAX_OUTPUT, "{name}");
-    let kept = said(&chat).await.pop().unwrap().1;
+    let kept = dialogue(&chat).await.pop().unwrap().1;
     assert!(kept.starts_with(&"x".repeat(90)) && !kept.contains("gh"), "{name}: {kept}");
 }
 

@@ -1,60 +1,22 @@
 //! Tools that need an answer: a person's permission, or a result that is delivered from outside.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use crate::common::{agent_with, calls, check_log, device, queued, read};
+use crate::common::{Tools, agent_with, awaited, calls, check_log, device, json, queued, read};
 use agent_core::event::{Decision, ToolConfirmation, ToolOutcome, ToolResult};
-use agent_core::json::RawJson;
-use agent_core::model::{ActionKind, CallId, PendingAction};
+use agent_core::model::{ActionKind, CallId};
 use agent_core::state::{Reason, SessionState};
-use agent_core::{ErrorKind, Result, Storage, async_trait};
+use agent_core::{ErrorKind, Storage};
 use agent_runtime::context::ModelMessage;
-use agent_runtime::{
-    AgentRuntime, Config, Plugin, RunOutcome, ScriptedProvider, ToolContext, ToolMode, ToolSpec, Turn,
-};
+use agent_runtime::{AgentRuntime, Config, RunOutcome, ScriptedProvider, ToolMode, Turn};
 use agent_tests::{Site, each_store};
 
-#[derive(Debug, Default)]
-struct Careful {
-    done: AtomicU32,
-    inputs: Mutex<Vec<String>>,
+fn tools() -> Arc<Tools> {
+    Tools::new([("look", ToolMode::Direct), ("delete", ToolMode::Confirm), ("measure", ToolMode::Outside)])
 }
 
-#[async_trait]
-impl Plugin for Careful {
-    fn name(&self) -> &str {
-        "careful"
-    }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        vec![
-            ToolSpec::new("look", "looks"),
-            ToolSpec::new("delete", "deletes").with_mode(ToolMode::Confirm),
-            ToolSpec::new("measure", "measures outside").with_mode(ToolMode::Outside),
-        ]
-    }
-
-    async fn call(&self, tool: &str, input: RawJson, _: ToolContext) -> Result<RawJson> {
-        self.done.fetch_add(1, Ordering::SeqCst);
-        self.inputs.lock().unwrap().push(input.get().to_owned());
-        RawJson::of(&format!("{tool} done"))
-    }
-}
-
-fn careful(storage: &Storage, model: &ScriptedProvider, plugin: &Arc<Careful>, spans: bool) -> AgentRuntime {
+fn careful(storage: &Storage, model: &ScriptedProvider, plugin: &Arc<Tools>, spans: bool) -> AgentRuntime {
     agent_with(storage, model.clone(), Config::default().with_spans(spans), [plugin.clone() as _])
-}
-
-fn json(text: &str) -> RawJson {
-    RawJson::parse(text).unwrap()
-}
-
-fn awaited(outcome: RunOutcome) -> PendingAction {
-    match outcome {
-        RunOutcome::Awaiting(action) => action,
-        other => panic!("waits for nothing: {other:?}"),
-    }
 }
 
 /// A tool that needs permission waits for it across a restart; only the matching answer, once, lets it go on, and
@@ -70,14 +32,14 @@ async fn confirmed_tool_waits_for_consent_and_runs_once(site: Site) {
                 .call("c", "delete", json("2")),
             Turn::new().text("deleted one"),
         ]);
-        let plugin = Arc::new(Careful::default());
+        let plugin = tools();
         let agent = careful(&storage, &model, &plugin, spans);
         let chat = agent.open(&device(&format!("laptop {spans}"))).await.unwrap();
         let (_, report) = read(chat.prompt("clean up").await.unwrap()).await;
         let action = awaited(report.outcome);
         assert_eq!((action.id.as_str(), action.kind), ("b", ActionKind::ToolConfirmation), "{name}");
         assert!(action.question.contains("delete {\"path\":\"/tmp/x\"}"), "{name}: {}", action.question);
-        assert_eq!(plugin.done.load(Ordering::SeqCst), 1, "{name}: only the one that needs no answer");
+        assert_eq!(plugin.calls(), 1, "{name}: only the one that needs no answer");
         let now = chat.refresh().await.unwrap();
         assert_eq!(now.status.state, SessionState::RequiresAction, "{name}");
         assert_eq!(now.status.reason, Reason::AwaitToolConfirmation, "{name}");
@@ -98,13 +60,13 @@ async fn confirmed_tool_waits_for_consent_and_runs_once(site: Site) {
         let (_, report) = read(chat.run_pending().await.unwrap().unwrap()).await;
         let action = awaited(report.outcome);
         assert_eq!(action.id.as_str(), "c", "{name}: the next one");
-        assert_eq!(plugin.done.load(Ordering::SeqCst), 2, "{name}");
+        assert_eq!(plugin.calls(), 2, "{name}");
         let mut denied = ToolConfirmation::new(action.id, Decision::Deny);
         denied.note = Some("not that one".to_owned());
         chat.answer(denied).await.unwrap();
         let (text, report) = read(chat.run_pending().await.unwrap().unwrap()).await;
         assert_eq!((text.as_str(), report.outcome), ("deleted one", RunOutcome::Completed(Reason::EndTurn)));
-        assert_eq!(plugin.done.load(Ordering::SeqCst), 2, "{name}");
+        assert_eq!(plugin.calls(), 2, "{name}");
 
         let results: Vec<_> = calls(&chat)
             .await
@@ -133,7 +95,7 @@ async fn external_result_continues_the_run(site: Site) {
         Turn::new().call("m", "measure", json("\"voltage\"")),
         Turn::new().text("230 volts"),
     ]);
-    let plugin = Arc::new(Careful::default());
+    let plugin = tools();
     let agent = careful(&storage, &model, &plugin, true);
     let chat = agent.open(&device("laptop")).await.unwrap();
     let action = awaited(read(chat.prompt("measure").await.unwrap()).await.1.outcome);
@@ -146,7 +108,7 @@ async fn external_result_continues_the_run(site: Site) {
     assert_eq!(read(phone.run_pending().await.unwrap().unwrap()).await.0, "230 volts", "{name}");
     let ModelMessage::ToolResults(results) = &model.requests()[1].messages[2] else { panic!("{name}") };
     assert_eq!((results.len(), results[0].output.as_str()), (1, "230"), "{name}");
-    assert_eq!(plugin.done.load(Ordering::SeqCst), 0, "{name}: it is not ours to run");
+    assert_eq!(plugin.calls(), 0, "{name}: it is not ours to run");
     check_log(&phone).await;
 }
 
@@ -159,7 +121,7 @@ async fn interrupt_closes_calls_awaiting_an_answer(site: Site) {
         Turn::new().call("b", "delete", json("1")).call("m", "measure", json("2")),
         Turn::new().text("fine"),
     ]);
-    let plugin = Arc::new(Careful::default());
+    let plugin = tools();
     let agent = careful(&storage, &model, &plugin, false);
     let chat = agent.open(&device("laptop")).await.unwrap();
     let _ = awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome);
@@ -170,7 +132,7 @@ async fn interrupt_closes_calls_awaiting_an_answer(site: Site) {
         let outcomes: Vec<_> = results.iter().map(|result| result.outcome).collect();
         assert_eq!(outcomes, [ToolOutcome::Interrupted], "{name}: {}", call.call);
     }
-    assert_eq!(plugin.done.load(Ordering::SeqCst), 0, "{name}");
+    assert_eq!(plugin.calls(), 0, "{name}");
     check_log(&chat).await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{agent, check_log, device, read, said, until_text};
+use crate::common::{Scene, agent, check_log, device, dialogue, read, until_text};
 use agent_core::commit::{Commit, Trigger};
 use agent_core::json::RawJson;
 use agent_core::state::SessionState;
@@ -21,11 +21,9 @@ const STUCK: Duration = Duration::from_secs(60);
 
 /// A run goes on without its stream, and a new stream has what comes from then on; history has the rest.
 async fn a_lost_stream_is_attached_again(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let gate = Gate::new();
     let model = || ScriptedProvider::new([Turn::new().text("so").gate(&gate).text(" late")]);
-    let agent = agent(&storage, model());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, storage, agent, chat } = Scene::new(&site, model()).await;
     assert!(agent.attach(chat.id()).is_none(), "{name}: nothing runs");
     let mut run = chat.prompt("first").await.unwrap();
     until_text(&mut run).await;
@@ -41,7 +39,7 @@ async fn a_lost_stream_is_attached_again(site: Site) {
     assert_eq!((&*text, &*report.text), (" late", "so late"), "{name}");
     assert!(agent.attach(chat.id()).is_none(), "{name}: it has ended");
     let expected = [("user", "first".to_owned()), ("agent", "so late".to_owned())];
-    assert_eq!(said(&chat).await, expected, "{name}");
+    assert_eq!(dialogue(&chat).await, expected, "{name}");
     check_log(&chat).await;
 }
 
@@ -75,7 +73,7 @@ async fn several_readers_see_one_run(site: Site) {
 
 each_store!(several_readers_see_one_run);
 
-/// A reader that reads nothing slows neither the run nor the others; it holds at most 4 MiB, and is told the end.
+/// A reader that reads nothing slows neither the run nor the others; it holds at most 4 MiB, and gets the end.
 async fn an_idle_reader_does_not_slow_the_run(site: Site) {
     #[derive(serde::Deserialize, schemars::JsonSchema)]
     struct Nothing {}

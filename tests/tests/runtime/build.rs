@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{agent, device, read, said};
+use crate::common::{Scene, agent, device, dialogue, read};
 use agent_core::clock::Effects;
 use agent_core::{Backend, ErrorKind, MemoryStore, Storage, TenantId, Timestamp, async_trait};
 use agent_runtime::{
@@ -106,15 +106,13 @@ async fn mixed_backends_behave_like_one() {
     for agent in [mixed, one] {
         let chat = agent.open(&device("laptop")).await.unwrap();
         read(chat.prompt("hello").await.unwrap()).await;
-        assert_eq!(said(&chat).await, [("user", "hello".to_owned()), ("agent", "hello".to_owned())]);
+        assert_eq!(dialogue(&chat).await, [("user", "hello".to_owned()), ("agent", "hello".to_owned())]);
     }
 }
 
 /// Stores, workspaces, providers and configuration can be reached from one handle.
 async fn the_host_reaches_everything_from_one_handle(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, chat, .. } = Scene::echo(&site).await;
     let runtime = chat.runtime();
     assert_eq!(runtime.storage().sessions.load(chat.id()).await.unwrap().id, chat.id(), "{name}");
     assert_eq!(runtime.providers().len(), 1, "{name}");
@@ -139,7 +137,7 @@ async fn for_storage_serves_another_tenant() {
     let chat_b = second.open(&device("laptop")).await.unwrap();
     read(chat_a.prompt("1").await.unwrap()).await;
     read(chat_b.prompt("2").await.unwrap()).await;
-    assert_eq!(said(&chat_b).await, [("user", "2".to_owned()), ("agent", "for b".to_owned())]);
+    assert_eq!(dialogue(&chat_b).await, [("user", "2".to_owned()), ("agent", "for b".to_owned())]);
     assert_eq!(*second.conversation_by_id(chat_a.id()).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 

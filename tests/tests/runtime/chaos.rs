@@ -43,7 +43,7 @@ impl LlmProvider for Moody {
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
         for (at, message) in request.messages.iter().enumerate() {
             let calls = match message {
-                ModelMessage::Agent(said) => said.calls().count(),
+                ModelMessage::Agent(message) => message.calls().count(),
                 _ => 0,
             };
             let results = match request.messages.get(at + 1) {
@@ -231,11 +231,11 @@ async fn concurrent_hosts_leave_a_consistent_log(site: Site) {
         come_to_rest(&first).await;
 
         check_log(&first).await;
-        let mut said: BTreeMap<String, u32> = BTreeMap::new();
+        let mut counts: BTreeMap<String, u32> = BTreeMap::new();
         let mut runs = Vec::new();
         for event in log(&first).await {
             if let EventPayload::UserMessage(message) = event.decode().unwrap() {
-                *said.entry(message.text).or_default() += 1;
+                *counts.entry(message.text).or_default() += 1;
             }
             runs.extend(event.run);
             // Where the next run begins in the same commit, the two are one change.
@@ -246,9 +246,9 @@ async fn concurrent_hosts_leave_a_consistent_log(site: Site) {
             taken_over += u32::from(replaced);
         }
         for text in kept {
-            assert_eq!(said.get(&text), Some(&1), "{name} {seed}: {text}");
+            assert_eq!(counts.get(&text), Some(&1), "{name} {seed}: {text}");
         }
-        assert!(said.values().all(|count| *count == 1), "{name} {seed}: something is said twice");
+        assert!(counts.values().all(|count| *count == 1), "{name} {seed}: something is said twice");
         for (call, results) in calls(&first).await {
             assert_eq!(results.len(), 1, "{name} {seed}: {}", call.call);
         }

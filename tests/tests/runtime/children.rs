@@ -1,7 +1,7 @@
 //! Child sessions: started with a task, run by any scheduler, and reported to the parent once.
 
 use crate::common::dying::Dying;
-use crate::common::{agent, check_log, device, log, read, said};
+use crate::common::{agent, check_log, device, dialogue, log, read};
 use agent_core::event::{EventPayload, EventType};
 use agent_core::model::{Patch, Title};
 use agent_core::session::SessionSummary;
@@ -10,7 +10,7 @@ use agent_core::store::SessionQuery;
 use agent_runtime::{AgentRuntime, Conversation, EchoProvider, Scheduler, ScriptedProvider, Turn};
 use agent_tests::{Site, each_store};
 
-/// A session with a child that has done its task, told or not.
+/// A session with a child that has done its task, reported or not.
 async fn family(agent: &AgentRuntime, name: &str) -> (Conversation, Conversation) {
     let parent = agent.open(&device(name)).await.unwrap();
     let patch = Patch::new().with_title(Title::by_user("search"));
@@ -19,7 +19,7 @@ async fn family(agent: &AgentRuntime, name: &str) -> (Conversation, Conversation
 }
 
 /// What the parent's log says of its children's ends, and the inputs that these were.
-async fn told(parent: &Conversation) -> (Vec<Option<String>>, Vec<String>) {
+async fn reports(parent: &Conversation) -> (Vec<Option<String>>, Vec<String>) {
     let (mut ends, mut inputs) = (Vec::new(), Vec::new());
     for event in log(parent).await {
         match event.decode().unwrap() {
@@ -36,7 +36,7 @@ fn found() -> (Vec<Option<String>>, Vec<String>) {
     (vec![Some("find it".to_owned())], vec![words.to_owned()])
 }
 
-/// A child is linked when it is made, told of in its parent's log, listed by its parent, and run with its task; its
+/// A child is linked when it is made, recorded in its parent's log, listed by its parent, and run with its task; its
 /// result is an input of the parent, once, and the parent's next run answers it.
 async fn child_result_reaches_its_parent_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
@@ -52,30 +52,30 @@ async fn child_result_reaches_its_parent_once(site: Site) {
 
     let scheduler = Scheduler::new(agent.clone());
     assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
-    assert_eq!(told(&parent).await, found(), "{name}: as soon as it is done");
+    assert_eq!(reports(&parent).await, found(), "{name}: as soon as it is done");
     let round = scheduler.round().await.unwrap();
     assert_eq!((round.ran, round.reported), (1, 0), "{name}: the parent, with the result");
-    assert_eq!(said(&parent).await.last().unwrap().1, found().1[0], "{name}");
+    assert_eq!(dialogue(&parent).await.last().unwrap().1, found().1[0], "{name}");
     let round = scheduler.round().await.unwrap();
     assert_eq!((round.ran, round.reported), (0, 0), "{name}: nothing is left to do");
 
     // What the child does later is told as well, each time once.
     read(child.prompt("and that").await.unwrap()).await;
     read(child.prompt("and this").await.unwrap()).await;
-    assert_eq!(told(&parent).await.0.len(), 3, "{name}");
+    assert_eq!(reports(&parent).await.0.len(), 3, "{name}");
     child.terminate().await.unwrap();
     let round = scheduler.round().await.unwrap();
     assert_eq!(round.reported, 1, "{name}: that it is over");
     scheduler.round().await.unwrap();
-    assert_eq!(told(&parent).await.0.len(), 4, "{name}");
+    assert_eq!(reports(&parent).await.0.len(), 4, "{name}");
     check_log(&parent).await;
     check_log(&child).await;
 }
 
 each_store!(child_result_reaches_its_parent_once);
 
-/// A parent that takes no inputs any more is told in its log; where there is no parent any more, nobody is told, and
-/// nobody tries for ever.
+/// A parent that takes no inputs any more gets the report in its log; if there is no parent any more, nothing is reported,
+/// and nothing is tried again.
 async fn ended_parent_gets_a_log_entry_but_no_input(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     for delete in [false, true] {
@@ -92,15 +92,15 @@ async fn ended_parent_gets_a_log_entry_but_no_input(site: Site) {
         let round = scheduler.round().await.unwrap();
         assert_eq!((round.ran, round.reported, round.failed), (0, 0, 0), "{name}");
         if !delete {
-            assert_eq!(told(&parent).await, (found().0, vec![]), "{name}");
+            assert_eq!(reports(&parent).await, (found().0, vec![]), "{name}");
         }
     }
 }
 
 each_store!(ended_parent_gets_a_log_entry_but_no_input);
 
-/// Many who tell at the same moment, and one who tells again much later since it was cut off before it could
-/// note that it had, tell once.
+/// Many reports at the same moment, and one that is repeated much later since its process died before it could
+/// record it, count once.
 async fn concurrent_deliveries_report_a_result_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let dying = Dying::new(&storage);
@@ -109,9 +109,9 @@ async fn concurrent_deliveries_report_a_result_once(site: Site) {
     let (parent, child) = family(&agent, "laptop").await;
     // Begin, end, read what was said, tell; then it dies.
     dying.die_before_noting(child.id());
-    let theirs = doomed.conversation_by_id(child.id()).await.unwrap();
-    read(theirs.run_pending().await.unwrap().unwrap()).await;
-    assert_eq!(told(&parent).await, found(), "{name}");
+    let doomed_child = doomed.conversation_by_id(child.id()).await.unwrap();
+    read(doomed_child.run_pending().await.unwrap().unwrap()).await;
+    assert_eq!(reports(&parent).await, found(), "{name}");
     assert!(child.refresh().await.unwrap().to_report().is_some(), "{name}: it could not note that");
     for n in 0..40 {
         parent.update(Patch::new().with_label("n", n.to_string())).await.unwrap();
@@ -124,7 +124,7 @@ async fn concurrent_deliveries_report_a_result_once(site: Site) {
     while let Some(round) = tellers.join_next().await {
         assert_eq!(round.unwrap().failed, 0, "{name}");
     }
-    assert_eq!(told(&parent).await, found(), "{name}");
+    assert_eq!(reports(&parent).await, found(), "{name}");
     assert!(child.refresh().await.unwrap().to_report().is_none(), "{name}");
     check_log(&parent).await;
     check_log(&child).await;
@@ -133,7 +133,7 @@ async fn concurrent_deliveries_report_a_result_once(site: Site) {
 each_store!(concurrent_deliveries_report_a_result_once, flavor = "multi_thread", worker_threads = 2);
 
 /// Whoever runs and delivers dies at any call to the store, before or after it took effect: once somebody
-/// else looks, the child's result has been told once, and the parent has one input.
+/// else looks, the child's result has been reported once, and the parent has one input.
 async fn crash_during_delivery_delivers_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let mut steps = 0;
@@ -143,9 +143,9 @@ async fn crash_during_delivery_delivers_once(site: Site) {
             let (parent, child) = family(&living, &format!("{applied} {call}")).await;
             let dying = Dying::new(&storage);
             let doomed = living.for_storage(dying.storage(&storage));
-            let theirs = doomed.conversation_by_id(child.id()).await.unwrap();
+            let doomed_child = doomed.conversation_by_id(child.id()).await.unwrap();
             dying.die_in(call, applied);
-            let ended = match theirs.run_pending().await {
+            let ended = match doomed_child.run_pending().await {
                 Ok(Some(run)) => run.finish().await.is_ok(),
                 _ => false,
             };
@@ -166,7 +166,7 @@ async fn crash_during_delivery_delivers_once(site: Site) {
                     break;
                 }
             }
-            let (ends, inputs) = told(&parent).await;
+            let (ends, inputs) = reports(&parent).await;
             let what = format!("{name}: died at call {call}, applied: {applied}, ended: {ended}");
             assert_eq!((ends, inputs.len()), (found().0, 1), "{what}");
             assert!(child.refresh().await.unwrap().to_report().is_none(), "{what}");

@@ -1,55 +1,21 @@
 //! Questions to a person before a tool runs: all of a call can be seen, and it is answered in time or not at all.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{calls, check_log, device, log, read, said};
-use agent_core::clock::{Clock, Effects};
+use crate::common::{
+    SetClock, Tools, agent_at, agent_with, awaited, calls, check_log, device, dialogue, log, read,
+};
 use agent_core::event::{Decision, EventType, ToolConfirmation, ToolOutcome, ToolResult};
 use agent_core::json::RawJson;
 use agent_core::model::PendingAction;
 use agent_core::state::{Reason, SessionState};
-use agent_core::{ErrorKind, Result, Storage, Timestamp, async_trait};
+use agent_core::{ErrorKind, Storage};
 use agent_runtime::context::ModelMessage;
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, ModelCall, ModelEvent, Plugin, RunOutcome, ScriptedProvider,
-    ToolContext, ToolMode, ToolSpec, Turn,
+    AgentRuntime, Config, ModelCall, ModelEvent, RunOutcome, ScriptedProvider, ToolMode, Turn,
 };
 use agent_tests::{Site, each_store};
-
-#[derive(Debug)]
-struct SetClock(AtomicI64);
-
-impl Clock for SetClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_micros(self.0.fetch_add(1, Ordering::SeqCst))
-    }
-}
-
-/// Tools that need an answer; what those that ran were given.
-#[derive(Debug, Default)]
-struct Tools(Mutex<Vec<String>>);
-
-#[async_trait]
-impl Plugin for Tools {
-    fn name(&self) -> &str {
-        "tools"
-    }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        vec![
-            ToolSpec::new("shell", "runs a command").with_mode(ToolMode::Confirm),
-            ToolSpec::new("ask_person", "asks a person").with_mode(ToolMode::Ask),
-            ToolSpec::new("measure", "measures outside").with_mode(ToolMode::Outside),
-        ]
-    }
-
-    async fn call(&self, tool: &str, input: RawJson, _: ToolContext) -> Result<RawJson> {
-        self.0.lock().unwrap().push(input.get().to_owned());
-        RawJson::of(&format!("{tool} done"))
-    }
-}
 
 struct Setting {
     agent: AgentRuntime,
@@ -62,25 +28,15 @@ impl Setting {
     /// An agent whose model makes this call, and then says that it is done.
     fn new(storage: &Storage, tool: &str, input: RawJson) -> Self {
         let model = ScriptedProvider::new([Turn::new().call("c", tool, input), Turn::new().text("went on")]);
-        let start: Timestamp = "2026-02-15T10:30:00Z".parse().unwrap();
-        let clock = Arc::new(SetClock(AtomicI64::new(start.as_micros())));
-        let tools = Arc::new(Tools::default());
-        let agent = AgentBuilder::new()
-            .with_config(Config::default().with_answer_timeout(Duration::from_secs(60)))
-            .with_llm(model.clone())
-            .with_storage(storage.clone())
-            .with_plugin(tools.clone())
-            .with_effects(Effects::default().with_clock(clock.clone()))
-            .build()
-            .unwrap();
+        let clock = SetClock::new();
+        let tools = Tools::new([
+            ("shell", ToolMode::Confirm),
+            ("ask_person", ToolMode::Ask),
+            ("measure", ToolMode::Outside),
+        ]);
+        let config = Config::default().with_answer_timeout(Duration::from_secs(60));
+        let agent = agent_at(&clock, storage, model.clone(), config, [tools.clone() as _]);
         Self { agent, model, tools, clock }
-    }
-}
-
-fn awaited(outcome: RunOutcome) -> PendingAction {
-    match outcome {
-        RunOutcome::Awaiting(action) => action,
-        other => panic!("waits for nothing: {other:?}"),
     }
 }
 
@@ -113,7 +69,7 @@ async fn consent_shows_both_ends_of_a_long_call(site: Site) {
     assert_eq!(call.input.get(), input.get(), "{name}");
     let run = chat.answer_and_run(ToolConfirmation::new(action.id, Decision::Allow)).await.unwrap();
     assert_eq!(read(run).await.0, "went on", "{name}");
-    assert_eq!(*setting.tools.0.lock().unwrap(), [input.get()], "{name}: what ran is what was shown");
+    assert_eq!(setting.tools.inputs(), [input.get()], "{name}: what ran is what was shown");
     assert_eq!(chat.pending_call().await.unwrap(), None, "{name}");
 }
 
@@ -155,7 +111,7 @@ async fn answer_and_run_start_are_one_commit(site: Site) {
         "{name}: {reports:?}"
     );
     assert_eq!(taken.text, "went on", "{name}");
-    assert_eq!(setting.tools.0.lock().unwrap().len(), 1, "{name}");
+    assert_eq!(setting.tools.calls(), 1, "{name}");
     let events = log(&chat).await;
     let answer = events.iter().find(|event| event.kind == EventType::USER_TOOL_CONFIRMATION).unwrap();
     let began = answer.transition().unwrap().unwrap();
@@ -183,7 +139,7 @@ async fn choices_that_are_not_shown_are_counted(site: Site) {
 each_store!(choices_that_are_not_shown_are_counted);
 
 /// An answer that comes after its time is refused by every store, and nothing runs; the session still waits
-/// until whoever looks after it gives the question up.
+/// until the process that runs it gives the question up.
 async fn expired_consent_is_refused(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     for tool in ["shell", "ask_person", "measure"] {
@@ -193,7 +149,7 @@ async fn expired_consent_is_refused(site: Site) {
         let before = chat.refresh().await.unwrap();
         let end = action.expires_at.unwrap();
         // At its end it is over.
-        setting.clock.0.store(end.as_micros(), Ordering::SeqCst);
+        setting.clock.set(end);
         let late = match tool {
             "measure" => {
                 let result = ToolResult::new("c".parse().unwrap(), ToolOutcome::Ok, RawJson::empty_object());
@@ -221,12 +177,12 @@ async fn expired_consent_is_refused(site: Site) {
 
         let (text, _) = read(chat.run_pending().await.unwrap().unwrap()).await;
         assert_eq!(text, "went on", "{name} {tool}");
-        assert!(setting.tools.0.lock().unwrap().is_empty(), "{name} {tool}: it ran");
+        assert!(setting.tools.inputs().is_empty(), "{name} {tool}: it ran");
         let (_, results) = calls(&chat).await.remove(0);
         let expected = if tool == "measure" { ToolOutcome::Interrupted } else { ToolOutcome::Denied };
         assert_eq!(results.iter().map(|result| result.outcome).collect::<Vec<_>>(), [expected], "{name}");
         assert_eq!(setting.model.requests().len(), 2, "{name} {tool}");
-        assert_eq!(said(&chat).await.len(), 2, "{name} {tool}");
+        assert_eq!(dialogue(&chat).await.len(), 2, "{name} {tool}");
         check_log(&chat).await;
     }
 }
@@ -243,20 +199,16 @@ async fn calls_whose_arguments_are_no_object_ask_nobody(site: Site) {
         let setting = Setting::new(&storage, tool, RawJson::empty_object());
         // The turn that the setting scripts is not reached: the model calls with what is cut, and goes on.
         let model = ScriptedProvider::new([Turn::new().event(cut), Turn::new().text("went on")]);
-        let agent = AgentBuilder::new()
-            .with_llm(model.clone())
-            .with_storage(storage.clone())
-            .with_plugin(setting.tools.clone())
-            .build()
-            .unwrap();
+        let plugins = [setting.tools.clone() as _];
+        let agent = agent_with(&storage, model.clone(), Config::default(), plugins);
         let chat = agent.open(&device(tool)).await.unwrap();
-        let (said, report) = read(chat.prompt("go").await.unwrap()).await;
+        let (answer, report) = read(chat.prompt("go").await.unwrap()).await;
         assert_eq!(
-            (said.as_str(), &report.outcome),
+            (answer.as_str(), &report.outcome),
             ("went on", &RunOutcome::Completed(Reason::EndTurn)),
             "{name} {tool}"
         );
-        assert!(setting.tools.0.lock().unwrap().is_empty(), "{name} {tool}");
+        assert!(setting.tools.inputs().is_empty(), "{name} {tool}");
         let calls = calls(&chat).await;
         let (call, results) = &calls[0];
         assert_eq!((call.malformed.as_deref(), call.input.get()), (Some(text), "{}"), "{name} {tool}");
@@ -288,13 +240,12 @@ async fn signed_items_beside_a_malformed_call_stay_behind(site: Site) {
         let model =
             ScriptedProvider::new([thought().event(call), Turn::new().text("went on")]).with_account("a");
         let config = Config::new().with_store_thinking(true);
-        let builder = AgentBuilder::new().with_llm(model.clone()).with_config(config);
-        let agent = builder.with_storage(storage.clone()).build().unwrap();
+        let agent = agent_with(&storage, model.clone(), config, []);
         let chat = agent.open(&device(&format!("device-{at}"))).await.unwrap();
         read(chat.prompt("go").await.unwrap()).await;
         let requests = model.requests();
         let items = requests[1].messages.iter().filter_map(|message| match message {
-            ModelMessage::Agent(said) => Some(&said.items),
+            ModelMessage::Agent(message) => Some(&message.items),
             _ => None,
         });
         let has_native = items.flatten().any(|item| item.native.is_some());

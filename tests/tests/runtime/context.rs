@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::common::{Faulty, agent_with, device, log, read};
+use crate::common::{Faulty, Scene, agent_with, device, log, read};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Committed};
 use agent_core::event::{
@@ -172,11 +172,11 @@ fn validate(messages: &Messages) {
     let mut at = 0;
     while at < messages.len() {
         match &messages[at] {
-            ModelMessage::Agent(said) if said.calls().next().is_some() => {
+            ModelMessage::Agent(message) if message.calls().next().is_some() => {
                 let Some(ModelMessage::ToolResults(results)) = messages.get(at + 1) else {
                     panic!("calls without results right behind them");
                 };
-                let called: Vec<_> = said.calls().map(|call| &call.call).collect();
+                let called: Vec<_> = message.calls().map(|call| &call.call).collect();
                 let answered: Vec<_> = results.iter().map(|result| &result.call).collect();
                 assert_eq!(called, answered, "exactly one result for each call, in order");
                 for id in called {
@@ -197,7 +197,7 @@ fn context(store: &Canned, session: &SessionRecord, limits: ContextLimits) -> Mo
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Peers 14: whatever the log holds and wherever it is cut, what the model is given is pair-safe, within the
+    /// Peers 14: with any log, cut at any event, what the model is given is pair-safe, within the
     /// limits, and starts with what a person said.
     #[test]
     fn any_history_yields_a_valid_conversation(
@@ -243,12 +243,12 @@ proptest! {
             _ => None,
         }).collect();
         let shown: Vec<_> = messages.iter().filter_map(|message| match message {
-            ModelMessage::User(said) => Some(said.text().into_owned()),
+            ModelMessage::User(message) => Some(message.text().into_owned()),
             _ => None,
         }).collect();
         prop_assert_eq!(shown, users);
         let shown: Vec<_> = messages.iter().filter_map(|message| match message {
-            ModelMessage::Agent(said) => Some(said.text().into_owned()),
+            ModelMessage::Agent(message) => Some(message.text().into_owned()),
             _ => None,
         }).collect();
         // A text that is blank is none.
@@ -279,14 +279,12 @@ async fn context_reads_only_the_end_of_a_long_history() {
 
 /// Many messages, and little room: the newest are given, and what is asked always is.
 async fn limits_keep_the_newest_and_the_question(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let turn = (0..6)
         .map(|n| Turn::new().text("t".repeat(90)).call(&format!("{n}"), "none", RawJson::empty_object()));
     let model =
         ScriptedProvider::new((0..10).map(|_| Turn::new().text("answer")).chain(turn).chain([Turn::new()]));
     let config = Config::default().with_context_limits(ContextLimits::new(4, 600));
-    let agent = agent_with(&storage, model.clone(), config, []);
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, chat, .. } = Scene::with(&site, model.clone(), config, []).await;
     for n in 0..10 {
         read(chat.prompt(format!("question {n}")).await.unwrap()).await;
     }
@@ -346,11 +344,9 @@ each_store!(a_summary_in_a_run_repeats_its_question_alone and files);
 
 /// A single text that is larger than all room is shortened in its middle, at characters.
 async fn a_huge_question_is_shortened_at_characters(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new([Turn::new()]);
     let config = Config::default().with_context_limits(ContextLimits::new(10, 1001));
-    let agent = agent_with(&storage, model.clone(), config, []);
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, chat, .. } = Scene::with(&site, model.clone(), config, []).await;
     read(chat.prompt("대화🙂".repeat(1000)).await.unwrap()).await;
     let text = model.requests()[0].messages[0].text().into_owned();
     assert!(text.len() < 1100, "{name}: {}", text.len());
@@ -392,7 +388,7 @@ fn input_between_call_and_result_follows_both() {
         .iter()
         .map(|message| match message {
             ModelMessage::User(_) | ModelMessage::System(_) => message.text().into_owned(),
-            ModelMessage::Agent(said) => format!("{}+{}", said.text(), said.calls().count()),
+            ModelMessage::Agent(message) => format!("{}+{}", message.text(), message.calls().count()),
             ModelMessage::ToolResults(results) => {
                 results.iter().map(|result| result.output.as_str()).collect::<Vec<_>>().join(",")
             }
@@ -425,10 +421,8 @@ fn newest_exchange_is_never_split() {
 
 /// What was cleared does not reach the model, and a fork's history does, through its ancestors.
 async fn context_excludes_cleared_and_includes_forked(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new((0..4).map(|n| Turn::new().text(format!("a{n}"))));
-    let agent = agent_with(&storage, model.clone(), Config::default(), []);
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, chat, .. } = Scene::with(&site, model.clone(), Config::default(), []).await;
     read(chat.prompt("q0").await.unwrap()).await;
     chat.clear().await.unwrap();
     read(chat.prompt("q1").await.unwrap()).await;

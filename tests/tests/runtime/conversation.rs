@@ -28,7 +28,7 @@ use futures::future::join_all;
 use tokio::time::timeout;
 
 use crate::common::dying::Dying;
-use crate::common::{Faulty, agent, check_log, log, read, said};
+use crate::common::{Faulty, agent, check_log, dialogue, log, read};
 
 /// Time that none of this takes, but for a fault.
 const LONG: Duration = Duration::from_secs(120);
@@ -37,7 +37,7 @@ async fn new_workspace(agent: &AgentRuntime, name: &str) -> WorkspaceId {
     agent.workspaces().create(NewWorkspace::new(name)).await.unwrap().id
 }
 
-/// All sessions of the store, in whatever state.
+/// All sessions of the store, in all states.
 async fn all(storage: &Storage) -> Vec<SessionId> {
     let query = SessionQuery::new().with_hidden().with_limit(1000);
     storage.sessions.list(query).await.unwrap().items.iter().map(|session| session.id).collect()
@@ -179,10 +179,10 @@ async fn one_winner_among_processes(place: String) {
         let output = process.wait_with_output().unwrap();
         assert!(output.status.success());
         let text = String::from_utf8(output.stdout).unwrap();
-        let said: BTreeSet<_> =
+        let dialogues: BTreeSet<_> =
             text.lines().filter_map(|line| Some(line.split_once("said ")?.1.to_owned())).collect();
-        assert_eq!(said.len(), KEYS, "{text}");
-        opened.extend(said);
+        assert_eq!(dialogues.len(), KEYS, "{text}");
+        opened.extend(dialogues);
     }
     assert_eq!(opened.len(), KEYS, "all of them have the same sessions: {opened:#?}");
     let (kind, path) = place.split_once(':').unwrap();
@@ -194,7 +194,7 @@ async fn one_winner_among_processes(place: String) {
     let agent = agent(&storage, EchoProvider::new());
     for n in 0..KEYS {
         let chat = agent.conversation(&format!("with/{n}")).await.unwrap();
-        let users = said(&chat).await.into_iter().filter(|(who, _)| *who == "user");
+        let users = dialogue(&chat).await.into_iter().filter(|(who, _)| *who == "user");
         let texts: BTreeSet<_> = users.map(|(_, text)| text).collect();
         assert_eq!(texts.len(), 3, "an input of each process, once");
         assert_eq!(chat.record().counts.user, 3);
@@ -446,7 +446,7 @@ async fn tenants_have_their_own(site: Site) {
     for (agent, text) in [(&host, "from one"), (&other, "from two")] {
         let chat = agent.conversation("a/b").await.unwrap();
         assert_eq!(
-            said(&chat).await,
+            dialogue(&chat).await,
             [("user", text.to_owned()), ("agent", text.to_owned())],
             "{}",
             site.name
@@ -545,7 +545,7 @@ async fn every_first_input_is_kept(site: Site) {
     let created = begun.into_iter().filter(|created| *created.as_ref().unwrap()).count();
     assert_eq!(created, 1, "{name}");
     let chat = agent(&storage, EchoProvider::new()).conversation("key").await.unwrap();
-    let texts: Vec<_> = said(&chat).await.into_iter().filter(|(who, _)| *who == "user").collect();
+    let texts: Vec<_> = dialogue(&chat).await.into_iter().filter(|(who, _)| *who == "user").collect();
     assert_eq!(texts.len(), 24, "{name}");
     assert_eq!(texts.iter().map(|(_, text)| text).collect::<BTreeSet<_>>().len(), 24, "{name}");
     check_log(&chat).await;
@@ -564,19 +564,21 @@ async fn a_crash_leaves_nothing_or_the_input(site: Site) {
             dying.die_in(call, applied);
             let begun =
                 agent(&dying.storage(&storage), EchoProvider::new()).conversation_with(&key, "hello").await;
-            let told = begun.is_ok();
+            let acknowledged = begun.is_ok();
             if let Ok(begun) = begun {
                 let _ = begun.run.finish().await;
             }
             let id = key.parse::<ConversationKey>().unwrap().session_id(None, WorkspaceId::DEFAULT, 0);
             match storage.sessions.load(id).await {
                 Ok(session) => assert_eq!(session.counts.user, 1, "{when}"),
-                Err(error) => assert_eq!((error.kind(), told), (&ErrorKind::NotFound, false), "{when}"),
+                Err(error) => {
+                    assert_eq!((error.kind(), acknowledged), (&ErrorKind::NotFound, false), "{when}");
+                }
             }
             let again = agent(&storage, EchoProvider::new()).conversation(&key).await.unwrap();
             assert_eq!(again.id(), id, "{when}");
             if !dying.is_dead() {
-                assert!(told && call > 2, "{when}");
+                assert!(acknowledged && call > 2, "{when}");
                 break;
             }
         }
@@ -594,7 +596,7 @@ async fn a_lost_answer_doubles_no_first_input() {
     let begun = agent.conversation_with("key", "hello").await.unwrap();
     assert!(begun.created);
     begun.run.finish().await.unwrap();
-    assert_eq!(said(&begun.conversation).await.len(), 2);
+    assert_eq!(dialogue(&begun.conversation).await.len(), 2);
     faulty.fail_commits(1);
     let refused = agent.conversation_with("other", "hello").await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Full);
@@ -656,5 +658,5 @@ async fn a_strangers_document_brings_no_key() {
     assert!(text.contains("conversation by its key") && text.contains("import_with_ancestors"), "{text}");
     document.import_with_ancestors(&*there.sessions).await.unwrap();
     let found = agent(&there, EchoProvider::new()).conversation("key").await.unwrap();
-    assert_eq!((found.id(), said(&found).await.len()), (begun.conversation.id(), 2));
+    assert_eq!((found.id(), dialogue(&found).await.len()), (begun.conversation.id(), 2));
 }

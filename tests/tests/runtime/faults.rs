@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Faulty, agent, agent_with, check_log, device, read, said, try_read, until_text};
+use crate::common::{Faulty, Scene, agent_with, check_log, device, dialogue, read, try_read, until_text};
 use agent_core::ErrorKind;
 use agent_core::json::RawJson;
 use agent_core::state::{Reason, SessionState};
@@ -12,15 +12,13 @@ use agent_tests::{Site, each_store};
 /// A model that fails, panics or stops in the middle ends the run as failed; the text is kept, the session is
 /// usable.
 async fn a_failing_provider_leaves_the_session_usable(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new([
         Turn::silent().text("I was ").fail("quota exceeded; add credit"),
         Turn::silent().panic(),
         Turn::silent().text("cut"),
         Turn::new().text("fine"),
     ]);
-    let agent = agent(&storage, model);
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, agent: _, chat, .. } = Scene::new(&site, model).await;
     for text in ["quota exceeded; add credit", "provider scripted panicked", "without a stop reason"] {
         let mut run = chat.prompt("secret words").await.unwrap();
         let mut failed = None;
@@ -43,7 +41,7 @@ async fn a_failing_provider_leaves_the_session_usable(site: Site) {
     let (text, report) = read(chat.prompt("again").await.unwrap()).await;
     assert_eq!((text.as_str(), report.outcome), ("fine", RunOutcome::Completed(Reason::EndTurn)), "{name}");
     assert!(chat.refresh().await.unwrap().failure.is_none(), "{name}");
-    assert_eq!(said(&chat).await[1], ("agent", "I was ".to_owned()), "{name}: what was heard is kept");
+    assert_eq!(dialogue(&chat).await[1], ("agent", "I was ".to_owned()), "{name}: what was heard is kept");
     // The script is at its end: the provider fails before it streams.
     assert!(matches!(read(chat.prompt("5").await.unwrap()).await.1.outcome, RunOutcome::Failed(_)), "{name}");
     check_log(&chat).await;
@@ -53,12 +51,11 @@ each_store!(a_failing_provider_leaves_the_session_usable);
 
 /// A model that is silent for too long is given up; one that goes on saying something is not.
 async fn silent_provider_times_out(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let second = Duration::from_secs(1);
     let slow = (0..30).fold(Turn::new(), |turn, n| turn.wait(second * 9).text(format!("{n} ")));
     let model = ScriptedProvider::new([slow, Turn::new().text("so").gate(&Gate::new())]);
-    let agent = agent_with(&storage, model, Config::default().with_model_silence(second * 10), []);
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, chat, .. } =
+        Scene::with(&site, model, Config::default().with_model_silence(second * 10), []).await;
     assert!(read(chat.prompt("1").await.unwrap()).await.0.ends_with("29 "), "{name}");
     let (text, report) = read(chat.prompt("2").await.unwrap()).await;
     let RunOutcome::Failed(failure) = report.outcome else { panic!("{name}: {:?}", report.outcome) };
@@ -74,12 +71,9 @@ each_store!(silent_provider_times_out, start_paused = true);
 
 /// Strict: a turn that cannot be stored fails, with the store's error; the session stays usable.
 async fn store_error_fail_fails_the_turn(site: Site) {
-    let (name, under) = (site.name, site.open().await);
-    let faulty = Faulty::new(under);
     let gate = Gate::new();
     let model = ScriptedProvider::new([Turn::new().text("lost").gate(&gate), Turn::new().text("kept")]);
-    let agent = agent(&faulty.storage(), model);
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let (faulty, Scene { name, chat, .. }) = Scene::faulty(&site, model, Config::default()).await;
     let mut run = chat.prompt("1").await.unwrap();
     until_text(&mut run).await;
     faulty.fail_commits(1);
@@ -90,7 +84,7 @@ async fn store_error_fail_fails_the_turn(site: Site) {
     assert_eq!((now.status.state, now.status.reason), (SessionState::Idle, Reason::RunError), "{name}");
     assert!(now.failure.as_ref().unwrap().text.contains("no space"), "{name}");
     read(chat.prompt("2").await.unwrap()).await;
-    let texts: Vec<_> = said(&chat).await.into_iter().map(|(_, text)| text).collect();
+    let texts: Vec<_> = dialogue(&chat).await.into_iter().map(|(_, text)| text).collect();
     assert_eq!(texts, ["1", "2", "kept"], "{name}");
 }
 
@@ -119,16 +113,13 @@ each_store!(unstored_input_starts_no_run);
 /// Best effort: what cannot be stored is reported, the turn goes on to the user, and it is stored with the next
 /// step, once and in order.
 async fn store_error_continue_reports_and_stores_later(site: Site) {
-    let (name, under) = (site.name, site.open().await);
-    let faulty = Faulty::new(under);
     let gate = Gate::new();
     let model = ScriptedProvider::new([
         Turn::new().text("I look.").gate(&gate).call("c", "nothing", RawJson::empty_object()),
         Turn::new().text("done"),
     ]);
     let config = Config::default().with_on_store_error(OnStoreError::Continue);
-    let agent = agent_with(&faulty.storage(), model.clone(), config, []);
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let (faulty, Scene { name, chat, .. }) = Scene::faulty(&site, model.clone(), config).await;
     let mut run = chat.prompt("1").await.unwrap();
     until_text(&mut run).await;
     faulty.fail_commits(2);
@@ -150,30 +141,27 @@ async fn store_error_continue_reports_and_stores_later(site: Site) {
     assert_eq!(model.requests()[1].messages.len(), 3, "{name}: the model saw it all the same");
     let calls = crate::common::calls(&chat).await;
     assert_eq!((calls.len(), calls[0].1.len()), (1, 1), "{name}");
-    let texts: Vec<_> = said(&chat).await.into_iter().map(|(_, text)| text).collect();
+    let texts: Vec<_> = dialogue(&chat).await.into_iter().map(|(_, text)| text).collect();
     assert_eq!(texts, ["1", "I look.", "done"], "{name}");
     check_log(&chat).await;
 }
 
 each_store!(store_error_continue_reports_and_stores_later);
 
-/// Best effort: where nothing can be stored to the end, the user gets the answer and is told so.
+/// Best effort: if nothing can be stored to the end, the user gets the answer, marked as not stored.
 async fn store_error_continue_reports_an_unstored_turn(site: Site) {
-    let (name, under) = (site.name, site.open().await);
-    let faulty = Faulty::new(under);
     let gate = Gate::new();
-    let model = ScriptedProvider::new([Turn::new().text("heard").gate(&gate)]);
+    let model = ScriptedProvider::new([Turn::new().text("so far").gate(&gate)]);
     let config = Config::default().with_on_store_error(OnStoreError::Continue);
-    let agent = agent_with(&faulty.storage(), model, config, []);
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let (faulty, Scene { name, chat, .. }) = Scene::faulty(&site, model, config).await;
     let mut run = chat.prompt("1").await.unwrap();
-    assert_eq!(until_text(&mut run).await, "heard", "{name}");
+    assert_eq!(until_text(&mut run).await, "so far", "{name}");
     faulty.fail_commits(1000);
     gate.open();
     let (_, report) = read(run).await;
     assert!(!report.stored, "{name}");
-    assert_eq!((report.text.as_str(), report.status.state), ("heard", SessionState::Running), "{name}");
-    assert_eq!(said(&chat).await.len(), 1, "{name}");
+    assert_eq!((report.text.as_str(), report.status.state), ("so far", SessionState::Running), "{name}");
+    assert_eq!(dialogue(&chat).await.len(), 1, "{name}");
 }
 
 each_store!(store_error_continue_reports_an_unstored_turn);
@@ -191,7 +179,7 @@ async fn oversized_answer_is_cut_and_session_stays_usable(site: Site) {
         let chat = agent.open(&device(&format!("{persistence:?}"))).await.unwrap();
         let (text, report) = read(chat.prompt("1").await.unwrap()).await;
         assert_eq!(report.outcome, RunOutcome::Completed(Reason::MaxOutput), "{name}");
-        assert!(report.stored && said(&chat).await[1] == ("agent", text), "{name}");
+        assert!(report.stored && dialogue(&chat).await[1] == ("agent", text), "{name}");
         assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Idle, "{name}");
         assert_eq!(read(chat.prompt("2").await.unwrap()).await.0, "short", "{name}");
     }

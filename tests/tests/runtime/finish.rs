@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use crate::common::{agent, check_log, device, eventually, queued, read, said};
+use crate::common::{agent, check_log, device, dialogue, eventually, queued, read};
 use agent_core::commit::{Commit, Trigger};
 use agent_core::{Error, ErrorKind, MemoryStore, Result, SessionStoreExt, WriteOutcome};
 use agent_runtime::{
@@ -83,7 +83,7 @@ async fn a_queued_input_is_an_error(site: Site) {
     );
     gate.open();
     read(run).await;
-    let texts: Vec<_> = said(&chat).await.into_iter().map(|(_, text)| text).collect();
+    let texts: Vec<_> = dialogue(&chat).await.into_iter().map(|(_, text)| text).collect();
     assert_eq!(texts, ["first", "second", "third"], "{name}");
 }
 

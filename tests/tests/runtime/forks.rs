@@ -1,6 +1,6 @@
 //! Forks of sessions that have work: what they take along, and what they leave to the session that they came from.
 
-use crate::common::{agent, check_log, device, read, said, until_text};
+use crate::common::{Scene, check_log, dialogue, read, until_text};
 use agent_core::session::Fork;
 use agent_core::state::SessionState;
 use agent_runtime::{Gate, Scheduler, ScriptedProvider, Turn};
@@ -9,14 +9,12 @@ use agent_tests::{Site, each_store};
 /// A fork that is made while the original is being answered asks the model nothing by itself: the question
 /// belongs to the original. It knows the question, and goes on when it is prompted.
 async fn fork_during_a_run_makes_no_model_call(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let gate = Gate::new();
     let model = ScriptedProvider::new([
         Turn::new().text("thinking").gate(&gate).text(" done"),
         Turn::new().text("for the fork"),
     ]);
-    let agent = agent(&storage, model.clone());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, agent, chat, .. } = Scene::new(&site, model.clone()).await;
     let mut run = chat.prompt("why?").await.unwrap();
     until_text(&mut run).await;
     let fork = chat.fork(None).await.unwrap();
@@ -34,7 +32,7 @@ async fn fork_during_a_run_makes_no_model_call(site: Site) {
 
     assert_eq!(read(fork.prompt("and?").await.unwrap()).await.0, "for the fork", "{name}");
     let expected = [("user", "why?"), ("user", "and?"), ("agent", "for the fork")];
-    assert_eq!(said(&fork).await, expected.map(|(who, text)| (who, text.to_owned())), "{name}");
+    assert_eq!(dialogue(&fork).await, expected.map(|(who, text)| (who, text.to_owned())), "{name}");
     assert_eq!(model.requests()[1].messages.len(), 2, "{name}: it knows the question");
     check_log(&chat).await;
 }
@@ -43,10 +41,8 @@ each_store!(fork_during_a_run_makes_no_model_call);
 
 /// Open inputs come along if that is asked for, at the head and at an earlier event: the fork answers them, once.
 async fn fork_takes_open_inputs_on_request(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new((0..2).map(|n| Turn::new().text(format!("answer {n}"))));
-    let agent = agent(&storage, model.clone());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, agent, chat, .. } = Scene::new(&site, model.clone()).await;
     let asked = chat.send("why?").await.unwrap();
     let head = chat.fork(Fork::new().with_open_inputs()).await.unwrap();
     chat.interrupt().await.unwrap();
@@ -59,9 +55,9 @@ async fn fork_takes_open_inputs_on_request(site: Site) {
     }
     assert_eq!(Scheduler::new(agent.clone()).round().await.unwrap().ran, 2, "{name}");
     for fork in [&head, &early] {
-        assert_eq!((said(fork).await.len(), fork.refresh().await.unwrap().inputs_open), (2, 0), "{name}");
+        assert_eq!((dialogue(fork).await.len(), fork.refresh().await.unwrap().inputs_open), (2, 0), "{name}");
     }
-    assert_eq!((said(&chat).await.len(), model.requests().len()), (1, 2), "{name}");
+    assert_eq!((dialogue(&chat).await.len(), model.requests().len()), (1, 2), "{name}");
 }
 
 each_store!(fork_takes_open_inputs_on_request);

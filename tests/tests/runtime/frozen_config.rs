@@ -2,39 +2,22 @@
 
 use std::time::Duration;
 
-use crate::common::{check_log, device, ended, read, try_read};
+use crate::common::{Tools, check_log, device, ended, read, try_read};
+use agent_core::Storage;
 use agent_core::event::{DocumentWritten, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::state::{Reason, SessionState};
-use agent_core::{Result, Storage, async_trait};
 use agent_runtime::context::ContextLimits;
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, Conversation, Plugin, RunOutcome, ScriptedProvider, ToolContext,
-    ToolPolicy, ToolSpec, Turn,
+    AgentBuilder, AgentRuntime, Config, Conversation, RunOutcome, ScriptedProvider, ToolMode, ToolPolicy,
+    Turn,
 };
 use agent_tests::{Site, each_store};
 
-#[derive(Debug)]
-struct Tools;
-
-#[async_trait]
-impl Plugin for Tools {
-    fn name(&self) -> &str {
-        "tools"
-    }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        vec![ToolSpec::new("look", "looks"), ToolSpec::new("leave", "leaves")]
-    }
-
-    async fn call(&self, _: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
-        RawJson::of(&"seen")
-    }
-}
-
 fn agent(storage: &Storage, models: &[ScriptedProvider], config: Config) -> AgentRuntime {
+    let tools = Tools::new([("look", ToolMode::Direct), ("leave", ToolMode::Direct)]);
     let mut builder =
-        AgentBuilder::new().with_config(config).with_storage(storage.clone()).with_plugin(Tools);
+        AgentBuilder::new().with_config(config).with_storage(storage.clone()).with_plugin(tools);
     for model in models {
         builder = builder.with_llm(model.clone());
     }
@@ -84,9 +67,9 @@ async fn check_first(chat: &Conversation, models: &[ScriptedProvider; 2], when: 
     assert_eq!(chat.refresh().await.unwrap().attributes.references["provider"], "one", "{when}");
 }
 
-/// A session that was made under a configuration keeps to it, whatever the hosts after it are configured to: the
-/// provider, the prompt, the limits, the policies; so do its forks. Sessions that are made later have the new one, and an
-/// old one when it is told to. Where its provider is gone, that is said, and nothing else is asked instead.
+/// A session keeps the configuration under which it was made, under each later host: the provider, the prompt, the
+/// limits, the policies; so do its forks. Later sessions have the new one, and an old one has it on demand. If its
+/// provider is missing, the run fails with that reason, and no other provider is used.
 async fn frozen_config_ignores_later_host_config(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let models = models();

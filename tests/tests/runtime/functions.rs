@@ -108,8 +108,8 @@ async fn wrong_arguments_name_their_field() {
         (json!(["Paris"]), "no JSON object"),
     ];
     let given: Vec<_> = wrong.iter().map(|(given, _)| given.clone()).collect();
-    let told = results(vec![weather_tool()], "weather", &given).await;
-    for ((outcome, output), (given, field)) in told.iter().zip(&wrong) {
+    let outcomes = results(vec![weather_tool()], "weather", &given).await;
+    for ((outcome, output), (given, field)) in outcomes.iter().zip(&wrong) {
         let text = output.as_str().unwrap();
         assert_eq!(*outcome, ToolOutcome::Error, "{given}: {text}");
         assert!(text.contains(field) && text.contains("tool weather was not called"), "{given}: {text}");
@@ -120,11 +120,11 @@ async fn wrong_arguments_name_their_field() {
 #[tokio::test]
 async fn errors_and_panics_end_the_call_alone() {
     let given = [json!({ "city": "Nowhere" }), json!({ "city": "Atlantis" }), json!({ "city": "Paris" })];
-    let told = results(vec![weather_tool()], "weather", &given).await;
-    assert_eq!(told[0], (ToolOutcome::Error, json!("no weather is known for Nowhere")));
-    assert_eq!(told[1].0, ToolOutcome::Error);
-    assert!(told[1].1.as_str().unwrap().contains("panicked"), "{:?}", told[1]);
-    assert_eq!(told[2].0, ToolOutcome::Ok);
+    let outcomes = results(vec![weather_tool()], "weather", &given).await;
+    assert_eq!(outcomes[0], (ToolOutcome::Error, json!("no weather is known for Nowhere")));
+    assert_eq!(outcomes[1].0, ToolOutcome::Error);
+    assert!(outcomes[1].1.as_str().unwrap().contains("panicked"), "{:?}", outcomes[1]);
+    assert_eq!(outcomes[2].0, ToolOutcome::Ok);
 }
 
 /// A closure is a tool too, beside others; what it captured serves every call.
@@ -134,8 +134,8 @@ async fn a_closure_beside_others_is_a_tool() {
     struct Nothing {}
     let greeting = "hello".to_owned();
     let greet = move |_: Nothing, context: ToolContext| {
-        let said = format!("{greeting}, {}", context.call);
-        async move { Ok::<_, String>(said) }
+        let text = format!("{greeting}, {}", context.call);
+        async move { Ok::<_, String>(text) }
     };
     let tools = vec![weather_tool(), tool("greet", "Greets.", greet)];
     let expected = [(ToolOutcome::Ok, json!("hello, c0")), (ToolOutcome::Ok, json!("hello, c1"))];
@@ -171,7 +171,7 @@ fn bad_tools_are_refused_at_build() {
     assert!(text.contains("tool echo") && text.contains("object"), "{text}");
 }
 
-/// Nobody is asked about a call whose arguments are wrong: the model is told at once, and asks again.
+/// Nobody is asked about a call whose arguments are wrong: the model gets an error at once, and calls again.
 #[tokio::test]
 async fn wrong_arguments_are_refused_before_consent() {
     let call = |id: &str, city: Value| {

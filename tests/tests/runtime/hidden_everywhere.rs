@@ -119,7 +119,7 @@ async fn a_call_is_named_for_all_as_it_is_committed(site: Site) {
 }
 each_store!(a_call_is_named_for_all_as_it_is_committed and files);
 
-async fn content_is_redacted_whatever_its_type(site: Site) {
+async fn content_of_each_type_is_redacted(site: Site) {
     let call = Turn::new().call("a", "look", RawJson::empty_object());
     let model = ScriptedProvider::new([call, Turn::new().text("Seen."), Turn::new().text("Seen.")]);
     let storage = site.open().await;
@@ -167,4 +167,4 @@ async fn content_is_redacted_whatever_its_type(site: Site) {
     agent.close().await.unwrap();
     assert!(assert_nowhere(site.folder.path()) > 0 || site.name == "memory", "{}", site.name);
 }
-each_store!(content_is_redacted_whatever_its_type and files);
+each_store!(content_of_each_type_is_redacted and files);

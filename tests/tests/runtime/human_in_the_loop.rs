@@ -1,58 +1,25 @@
 //! Work that waits for people: questions with choices and an end, policies for tools, and inputs to suspended sessions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::common::{calls, check_log, device, read, said};
-use agent_core::clock::{Clock, Effects};
+use crate::common::{SetClock, Tools, agent_at, awaited, calls, check_log, device, dialogue, json, read};
 use agent_core::event::{Decision, ToolConfirmation, ToolOutcome, ToolResult};
-use agent_core::json::RawJson;
-use agent_core::model::{ActionKind, PendingAction};
+use agent_core::model::ActionKind;
 use agent_core::state::{Reason, SessionState};
-use agent_core::{ErrorKind, MemoryStore, Result, Storage, Timestamp, async_trait};
+use agent_core::{ErrorKind, MemoryStore, Storage};
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, Plugin, RunOutcome, Scheduler, ScriptedProvider, ToolContext,
-    ToolMode, ToolPolicy, ToolSpec, Turn,
+    AgentBuilder, AgentRuntime, Config, Scheduler, ScriptedProvider, ToolMode, ToolPolicy, Turn,
 };
 use agent_tests::{Site, each_store};
 
-#[derive(Debug)]
-struct SetClock(AtomicI64);
-
-impl Clock for SetClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_micros(self.0.fetch_add(1, Ordering::SeqCst))
-    }
-}
-
-fn clock() -> Arc<SetClock> {
-    let start: Timestamp = "2026-02-15T10:30:00Z".parse().unwrap();
-    Arc::new(SetClock(AtomicI64::new(start.as_micros())))
-}
-
-#[derive(Debug, Default)]
-struct Tools(AtomicU32);
-
-#[async_trait]
-impl Plugin for Tools {
-    fn name(&self) -> &str {
-        "tools"
-    }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        vec![
-            ToolSpec::new("look", "looks"),
-            ToolSpec::new("delete", "deletes").with_mode(ToolMode::Confirm),
-            ToolSpec::new("ask_person", "asks a person").with_mode(ToolMode::Ask),
-            ToolSpec::new("measure", "measures outside").with_mode(ToolMode::Outside),
-        ]
-    }
-
-    async fn call(&self, tool: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        RawJson::of(&format!("{tool} done"))
-    }
+fn tools() -> Arc<Tools> {
+    Tools::new([
+        ("look", ToolMode::Direct),
+        ("delete", ToolMode::Confirm),
+        ("ask_person", ToolMode::Ask),
+        ("measure", ToolMode::Outside),
+    ])
 }
 
 fn agent(
@@ -62,25 +29,7 @@ fn agent(
     clock: &Arc<SetClock>,
     config: Config,
 ) -> AgentRuntime {
-    AgentBuilder::new()
-        .with_config(config)
-        .with_llm(model.clone())
-        .with_storage(storage.clone())
-        .with_plugin(tools.clone())
-        .with_effects(Effects::default().with_clock(clock.clone()))
-        .build()
-        .unwrap()
-}
-
-fn json(text: &str) -> RawJson {
-    RawJson::parse(text).unwrap()
-}
-
-fn awaited(outcome: RunOutcome) -> PendingAction {
-    match outcome {
-        RunOutcome::Awaiting(action) => action,
-        other => panic!("waits for nothing: {other:?}"),
-    }
+    agent_at(clock, storage, model.clone(), config, [tools.clone() as _])
 }
 
 /// A question, its choices and its time-out survive a restart. A wrong id, no choice and a choice that is not
@@ -93,7 +42,7 @@ async fn a_question_is_answered_once_from_any_device(site: Site) {
         Turn::new().call("q", "ask_person", json(question)),
         Turn::new().text("painted"),
     ]);
-    let (tools, clock) = (Arc::new(Tools::default()), clock());
+    let (tools, clock) = (tools(), SetClock::new());
     let config = || Config::default().with_answer_timeout(Duration::from_secs(3600));
     let first = agent(&storage, &model, &tools, &clock, config());
     let chat = first.open(&device("laptop")).await.unwrap();
@@ -143,35 +92,35 @@ async fn a_question_is_answered_once_from_any_device(site: Site) {
     let result = format!(r#"{{"decision":"allow","choice":"{}"}}"#, taken[0]);
     assert_eq!(calls[0].1.len(), 1, "{name}");
     assert_eq!(calls[0].1[0].output.get(), result, "{name}");
-    assert_eq!(tools.0.load(Ordering::SeqCst), 0, "{name}: nobody runs a question");
+    assert_eq!(tools.calls(), 0, "{name}: nobody runs a question");
     check_log(&chat).await;
 }
 
 each_store!(a_question_is_answered_once_from_any_device and files, flavor = "multi_thread", worker_threads = 2);
 
-/// A question that nobody answers in time is given up by whoever looks, once; the call was not made, the model
-/// is told so and goes on, and a late answer is refused.
+/// A question that nobody answers in time is given up by the first process that checks it, once; the call was not made, the
+/// model gets that as its result and goes on, and a late answer is refused.
 async fn expired_question_refuses_a_late_answer(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     for tool in ["delete", "ask_person", "measure"] {
         let model =
             ScriptedProvider::new([Turn::new().call("c", tool, json("{}")), Turn::new().text("without")]);
-        let (tools, clock) = (Arc::new(Tools::default()), clock());
+        let (tools, clock) = (tools(), SetClock::new());
         let config = Config::default().with_answer_timeout(Duration::from_secs(60));
         let agent = agent(&storage, &model, &tools, &clock, config);
         let chat = agent.open(&device(tool)).await.unwrap();
         let action = awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome);
         let scheduler = Scheduler::new(agent.clone());
         assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name} {tool}");
-        clock.0.fetch_add(61_000_000, Ordering::SeqCst);
+        clock.forward(61);
         assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name} {tool}");
-        assert_eq!(said(&chat).await.last().unwrap().1, "without", "{name} {tool}");
+        assert_eq!(dialogue(&chat).await.last().unwrap().1, "without", "{name} {tool}");
         assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name} {tool}");
         let (_, results) = calls(&chat).await.remove(0);
         assert_eq!(results.len(), 1, "{name} {tool}");
         let expected = if tool == "measure" { ToolOutcome::Interrupted } else { ToolOutcome::Denied };
         assert_eq!(results[0].outcome, expected, "{name} {tool}");
-        assert_eq!(tools.0.load(Ordering::SeqCst), 0, "{name} {tool}: it did not run");
+        assert_eq!(tools.calls(), 0, "{name} {tool}: it did not run");
         let late = chat.answer(ToolConfirmation::new(action.id.clone(), Decision::Allow)).await;
         assert!(matches!(late.unwrap_err().kind(), ErrorKind::InvalidTransition { .. }), "{name} {tool}");
         let late = ToolResult::new("c".parse().unwrap(), ToolOutcome::Ok, json("1"));
@@ -184,7 +133,7 @@ async fn expired_question_refuses_a_late_answer(site: Site) {
 each_store!(expired_question_refuses_a_late_answer);
 
 /// An answer that is given in time, and the time-out that somebody else finds at the same moment: one of them is
-/// taken, and the call has one result. An answer is in time by the clock of whoever gives it.
+/// taken, and the call has one result. An answer is in time by the clock of the process that gives it.
 async fn answer_and_timeout_exclude_each_other(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let mut answered = 0;
@@ -194,13 +143,13 @@ async fn answer_and_timeout_exclude_each_other(site: Site) {
             Turn::new().text("on"),
             Turn::new().text("never"),
         ]);
-        let (tools, clock) = (Arc::new(Tools::default()), clock());
+        let (tools, clock) = (tools(), SetClock::new());
         let config = Config::default().with_answer_timeout(Duration::from_secs(60));
         let agent = agent(&storage, &model, &tools, &clock, config);
         let chat = agent.open(&device(&format!("d{round}"))).await.unwrap();
         let action = awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome);
-        let slow = Arc::new(SetClock(AtomicI64::new(clock.0.load(Ordering::SeqCst))));
-        clock.0.fetch_add(61_000_000, Ordering::SeqCst);
+        let slow = SetClock::at(clock.in_seconds(0));
+        clock.forward(61);
         let config = Config::default().with_answer_timeout(Duration::from_secs(60));
         let person =
             self::agent(&storage, &model, &tools, &slow, config).conversation_by_id(chat.id()).await.unwrap();
@@ -222,11 +171,11 @@ async fn answer_and_timeout_exclude_each_other(site: Site) {
             read(run).await;
         }
         answered += u32::from(was_taken);
-        assert_eq!(tools.0.load(Ordering::SeqCst), u32::from(was_taken), "{name}");
+        assert_eq!(tools.calls(), usize::from(was_taken), "{name}");
         let (_, results) = calls(&chat).await.remove(0);
         assert_eq!(results.len(), 1, "{name}");
         assert_eq!(results[0].outcome == ToolOutcome::Ok, was_taken, "{name}: {results:?}");
-        assert_eq!(said(&chat).await.last().unwrap().1, "on", "{name}");
+        assert_eq!(dialogue(&chat).await.last().unwrap().1, "on", "{name}");
         check_log(&chat).await;
     }
     println!("{name}: {answered} of 12 were answered first");
@@ -234,7 +183,7 @@ async fn answer_and_timeout_exclude_each_other(site: Site) {
 
 each_store!(answer_and_timeout_exclude_each_other and files, flavor = "multi_thread", worker_threads = 2);
 
-/// A host's policy decides on a tool, whatever its plugin says: to call it at once, to ask each time, or not to offer
+/// A host's policy decides on a tool, and overrides its plugin: to call it at once, to ask each time, or not to offer
 /// it and to refuse its calls.
 async fn tools_are_allowed_asked_for_or_denied_by_policy(site: Site) {
     let (name, storage) = (site.name, site.open().await);
@@ -244,8 +193,8 @@ async fn tools_are_allowed_asked_for_or_denied_by_policy(site: Site) {
         .with_tool_policy("look", ToolPolicy::Deny)
         .with_tool_policy("measure", ToolPolicy::Deny);
     let model = ScriptedProvider::new([turn(), Turn::new().text("done")]);
-    let tools = Arc::new(Tools::default());
-    let lax = agent(&storage, &model, &tools, &clock(), config);
+    let tools = tools();
+    let lax = agent(&storage, &model, &tools, &SetClock::new(), config);
     let chat = lax.open(&device("lax")).await.unwrap();
     let (text, _) = read(chat.prompt("go").await.unwrap()).await;
     assert_eq!(text, "done", "{name}: it waits for nobody");
@@ -253,16 +202,16 @@ async fn tools_are_allowed_asked_for_or_denied_by_policy(site: Site) {
     assert_eq!(offered, ["delete", "ask_person", "read_output"], "{name}");
     let outcomes: Vec<_> = calls(&chat).await.iter().map(|(_, results)| results[0].outcome).collect();
     assert_eq!(outcomes, [ToolOutcome::Denied, ToolOutcome::Ok], "{name}");
-    assert_eq!(tools.0.load(Ordering::SeqCst), 1, "{name}: the denied one did not run");
+    assert_eq!(tools.calls(), 1, "{name}: the denied one did not run");
 
     let config = Config::default().with_tool_policy("look", ToolPolicy::Ask);
     let model = ScriptedProvider::new([turn(), Turn::new().text("done")]);
-    let tools = Arc::new(Tools::default());
-    let strict = agent(&storage, &model, &tools, &clock(), config);
+    let tools = self::tools();
+    let strict = agent(&storage, &model, &tools, &SetClock::new(), config);
     let chat = strict.open(&device("strict")).await.unwrap();
     let action = awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome);
     assert_eq!(action.id.as_str(), "l", "{name}");
-    assert_eq!(tools.0.load(Ordering::SeqCst), 0, "{name}");
+    assert_eq!(tools.calls(), 0, "{name}");
     check_log(&chat).await;
 }
 
@@ -276,7 +225,7 @@ fn impossible_tool_policy_is_refused() {
             .with_config(Config::default().with_tool_policy(tool, policy))
             .with_llm(ScriptedProvider::new([]))
             .with_storage(MemoryStore::new())
-            .with_plugin(Tools::default())
+            .with_plugin(tools())
             .build()
     };
     for tool in ["measure", "ask_person"] {
@@ -293,9 +242,9 @@ async fn message_resumes_a_suspended_session_by_policy(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     for policy in [false, true] {
         let model = ScriptedProvider::new([Turn::new().text("back"), Turn::new().text("again")]);
-        let tools = Arc::new(Tools::default());
+        let tools = tools();
         let config = Config::default().with_resume_on_prompt(policy);
-        let agent = agent(&storage, &model, &tools, &clock(), config);
+        let agent = agent(&storage, &model, &tools, &SetClock::new(), config);
         let chat = agent.open(&device(&format!("{policy}"))).await.unwrap();
         chat.suspend().await.unwrap();
         let run = chat.prompt("hello").await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Faulty, agent, agent_with, check_log, device, ended, eventually, log, read, said};
+use crate::common::{Faulty, agent, agent_with, check_log, device, dialogue, ended, eventually, log, read};
 use agent_core::event::{EventPayload, Message};
 use agent_core::json::RawJson;
 use agent_core::state::SessionState;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// How long to wait before a test is given up as stuck. Never what a test is about.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// An agent that echoes, on a store that does what it is told to, and a session of it.
+/// An agent that echoes, on a store that fails on demand, and a session of it.
 async fn crowd(under: Storage) -> (Faulty, AgentRuntime, Conversation) {
     let faulty = Faulty::new(under);
     let agent = agent(&faulty.storage(), EchoProvider::new());
@@ -26,7 +26,7 @@ async fn crowd(under: Storage) -> (Faulty, AgentRuntime, Conversation) {
 
 /// The texts of all inputs, in the order of the log.
 async fn asked(chat: &Conversation) -> Vec<String> {
-    said(chat).await.into_iter().filter(|(who, _)| *who == "user").map(|(_, text)| text).collect()
+    dialogue(chat).await.into_iter().filter(|(who, _)| *who == "user").map(|(_, text)| text).collect()
 }
 
 /// Begins prompts, each through a handle of its own, and waits until all of them are under way. Their tasks are begun
@@ -64,7 +64,7 @@ async fn text_at(chat: &Conversation, seq: Seq) -> String {
     message.text
 }
 
-/// Those who wait while another is written go in one commit, in order; each is told where its own input is, one starts a
+/// Those who wait while another is written go in one commit, in order; each gets the position of its own input, one starts a
 /// run, and all are answered.
 async fn waiting_inputs_are_written_in_one_commit(site: Site) {
     let (name, under) = (site.name, site.open().await);
@@ -172,7 +172,7 @@ async fn refused_input_affects_no_other(site: Site) {
 
 each_store!(refused_input_affects_no_other and files);
 
-/// Where the store takes nothing everybody is told so, and nothing is stored; and where its answer is lost, each input is
+/// If the store refuses a commit, each caller gets the error, and nothing is stored; and where its answer is lost, each input is
 /// stored once.
 async fn store_error_reaches_every_queued_caller(site: Site) {
     let (name, storage) = (site.name, site.open().await);
@@ -189,7 +189,7 @@ async fn store_error_reaches_every_queued_caller(site: Site) {
             "{name}"
         );
     }
-    assert_eq!(said(&chat).await, [], "{name}");
+    assert_eq!(dialogue(&chat).await, [], "{name}");
     faulty.hold_commits(true);
     let tasks = prompts(&agent, &chat, texts(0, 20)).await;
     faulty.lose_answers(2);
@@ -221,7 +221,7 @@ async fn queued_inputs_share_one_timeout(site: Site) {
         assert!(error.is_timeout(), "{name}: {error:?}");
         assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{name}");
     }
-    assert_eq!(said(&chat).await, [], "{name}");
+    assert_eq!(dialogue(&chat).await, [], "{name}");
     let error = chat.send("late").await.unwrap_err();
     assert!(error.is_timeout(), "{name}: the second is still to come");
     read(chat.prompt("now").await.unwrap()).await;
@@ -249,8 +249,8 @@ async fn dropped_caller_fails_no_other_input(site: Site) {
 
 each_store!(dropped_caller_fails_no_other_input and files);
 
-/// A host that leaves the runtime on which it stored an input keeps nobody waiting for ever: who waits behind it goes
-/// alone, and who was taken along is told that nobody knows.
+/// A host that leaves the runtime on which it stored an input does not block the inputs behind it: they are written
+/// alone, and the inputs in its commit have an unknown outcome.
 #[tokio::test(start_paused = true)]
 async fn ended_runtime_blocks_no_queued_input() {
     let (faulty, agent, chat) = crowd(agent_core::MemoryStore::new().into()).await;
@@ -271,7 +271,7 @@ async fn ended_runtime_blocks_no_queued_input() {
     // Its turn is held by a task that nobody polls.
     let run = tokio::time::timeout(Duration::from_secs(600), behind.prompt("behind")).await;
     read(run.expect("it waits for ever").unwrap()).await;
-    assert_eq!(said(&chat).await[0], ("user", "behind".to_owned()));
+    assert_eq!(dialogue(&chat).await[0], ("user", "behind".to_owned()));
     runtime.shutdown_background();
     read(chat.prompt("at last").await.unwrap()).await;
 }
@@ -288,7 +288,7 @@ async fn queue_waits_while_it_makes_progress() {
     });
     let done = tokio::time::timeout(Duration::from_secs(3600), join_all(tasks)).await;
     assert!(done.expect("it waits for ever").into_iter().all(|sent| sent.unwrap().is_ok()));
-    assert_eq!((said(&chat).await.len(), faulty.most_at_once()), (6, 1));
+    assert_eq!((dialogue(&chat).await.len(), faulty.most_at_once()), (6, 1));
 }
 
 /// Prompts that wait for a session that is set aside let it go on together, and know their places.
@@ -339,7 +339,7 @@ async fn concurrent_inputs_are_stored_once_and_answered(site: Site) {
     .await;
     let commits = faulty.commits() - before;
     println!("proof: {count} inputs of a crowd on {name}, stored in {taken:?} with {commits} commits");
-    let mut asked: Vec<_> = said(&chat).await.into_iter().filter(|(who, _)| *who == "user").collect();
+    let mut asked: Vec<_> = dialogue(&chat).await.into_iter().filter(|(who, _)| *who == "user").collect();
     asked.sort_unstable();
     asked.dedup();
     assert_eq!(asked.len(), count, "{name}");

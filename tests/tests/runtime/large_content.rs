@@ -30,7 +30,7 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 
 use crate::common::dying::Dying;
-use crate::common::{NoBlobs, agent_with, calls, check_log, log, read};
+use crate::common::{NoBlobs, agent_with, calls, check_log, json, log, read};
 
 const MIB: usize = 1 << 20;
 const PAGE: usize = 32 << 10;
@@ -73,10 +73,6 @@ fn listing(bytes: usize) -> String {
     text
 }
 
-fn json(text: &str) -> RawJson {
-    RawJson::parse(text).unwrap()
-}
-
 fn page(output: BlobName, offset: usize) -> RawJson {
     json(&format!(r#"{{"output":"{output}","offset":{offset}}}"#))
 }
@@ -111,7 +107,7 @@ fn largest(events: &[Event]) -> usize {
     events.iter().map(|event| event.to_json().len()).max().unwrap()
 }
 
-/// A large output is a blob beside its preview, which tells the model how to read on; a restart, a fork and a copy of the
+/// A large output is a blob beside its preview, which shows the model how to read on; a restart, a fork and a copy of the
 /// store have the whole.
 async fn output_above_its_preview_is_a_blob(site: Site) {
     let (store, storage) = (site.name, site.open().await);
@@ -186,7 +182,7 @@ async fn output_above_its_preview_is_a_blob(site: Site) {
 }
 each_store!(output_above_its_preview_is_a_blob and files);
 
-/// Page after page gives the whole text, whatever the size of its characters.
+/// Page after page gives the whole text, with characters of each size.
 #[tokio::test]
 async fn pages_of_an_output_are_the_whole() {
     let storage: Storage = MemoryStore::new().into();
@@ -301,8 +297,8 @@ async fn media_above_1_kib_are_blobs(site: Site) {
     ])
     .with_account("team-a");
     let chat = runtime(&storage, &model).conversation("key").await.unwrap();
-    let look = Message::new("Look").with_part(image(1, 300_000)).with_part(image(3, 1024));
-    let report = chat.prompt(look).await.unwrap().finish().await.unwrap();
+    let pictures = Message::new("Look").with_part(image(1, 300_000)).with_part(image(3, 1024));
+    let report = chat.prompt(pictures).await.unwrap().finish().await.unwrap();
     let RunOutcome::Awaiting(_) = report.outcome else { panic!("{store}: {report:?}") };
     let measured =
         ToolResult::new("m".parse().unwrap(), ToolOutcome::Ok, RawJson::of(&listing(100_000)).unwrap())
@@ -336,9 +332,9 @@ async fn media_above_1_kib_are_blobs(site: Site) {
         .filter(|part| part.media().is_some())
         .collect();
     assert!(given == [image(1, 300_000), image(3, 1024), image(4, 1025)], "{store}");
-    let ModelMessage::Agent(said) = &last[1] else { panic!("{store}") };
+    let ModelMessage::Agent(message) = &last[1] else { panic!("{store}") };
     assert_eq!(
-        said.items.iter().filter(|item| item.native.is_some()).count(),
+        message.items.iter().filter(|item| item.native.is_some()).count(),
         2,
         "{store}: what it signed is given back"
     );
@@ -354,9 +350,9 @@ async fn a_65th_medium_has_a_named_limit() {
         (0..70).fold(Turn::new().text("Many:"), |turn, seed| turn.part(ModelPart::part(image(seed, 2000))));
     let model = ScriptedProvider::new([Turn::new().text("Seen."), many, Turn::new().text("Well.")]);
     let chat = runtime(&storage, &model).conversation("key").await.unwrap();
-    let look = (0..70)
+    let pictures = (0..70)
         .fold(Message::new("Look"), |message, seed| message.with_part(image(seed, 2000 + usize::from(seed))));
-    assert_eq!(ask(&chat, look).await, "Seen.");
+    assert_eq!(ask(&chat, pictures).await, "Seen.");
     let media = media_of(&log(&chat).await);
     assert_eq!(media.iter().filter(|(is_blob, _)| *is_blob).count(), 64);
     assert!(media.iter().all(|(is_blob, bytes)| *is_blob == (*bytes >= 2006)), "{media:?}");
@@ -374,7 +370,7 @@ async fn a_65th_medium_has_a_named_limit() {
 struct Swept {
     store: MemoryStore,
     sweeps: AtomicUsize,
-    /// Number of commits whose outcome is not told, and which are not applied.
+    /// Number of commits whose outcome is unknown, and which are not applied.
     in_doubt: AtomicUsize,
     commits: AtomicUsize,
 }
@@ -422,8 +418,8 @@ async fn a_swept_blob_is_put_again() {
     let model = ScriptedProvider::new([Turn::new().text("Seen."), Turn::new().text("Seen.")]);
     let chat = runtime(&storage, &model).conversation("key").await.unwrap();
     store.sweeps.store(3, Ordering::SeqCst);
-    let look = || Message::new("Look").with_part(image(1, 5000));
-    assert_eq!(ask(&chat, look()).await, "Seen.");
+    let pictures = || Message::new("Look").with_part(image(1, 5000));
+    assert_eq!(ask(&chat, pictures()).await, "Seen.");
 
     let head = chat.refresh().await.unwrap().head;
     store.sweeps.store(1000, Ordering::SeqCst);
@@ -438,7 +434,7 @@ async fn a_swept_blob_is_put_again() {
     assert_eq!(error.write_outcome(), WriteOutcome::Unknown, "an earlier attempt may be applied");
     assert_eq!(chat.refresh().await.unwrap().head, head);
     store.sweeps.store(0, Ordering::SeqCst);
-    assert_eq!(ask(&chat, look()).await, "Seen.");
+    assert_eq!(ask(&chat, pictures()).await, "Seen.");
 }
 
 /// In a store without blobs everything stays in the events, and what does not fit there is a result that says so.
@@ -534,7 +530,7 @@ each_store!(a_run_without_its_store_keeps_content and files);
 async fn death_at_any_step_leaves_nothing_wrong(site: Site) {
     let (store, storage) = (site.name, site.open().await);
     let turns = || [Turn::new().call("a", "list", json("40000")), Turn::new().text("Done.")];
-    let look = |seed| Message::new("Look").with_part(image(seed, 5000));
+    let pictures = |seed| Message::new("Look").with_part(image(seed, 5000));
     for applied in [false, true] {
         for step in 0.. {
             let dying = Dying::new(&storage);
@@ -542,7 +538,7 @@ async fn death_at_any_step_leaves_nothing_wrong(site: Site) {
             let agent = runtime(&dying.storage(&storage), &model);
             let chat = agent.conversation(&format!("{applied}/{step}")).await.unwrap();
             dying.die_in(step, applied);
-            if let Ok(run) = chat.prompt(look(1)).await {
+            if let Ok(run) = chat.prompt(pictures(1)).await {
                 drop(tokio::time::timeout(DEADLINE, run.finish()).await.expect("the run ends"));
             }
             let is_dead = dying.is_dead();
@@ -562,7 +558,7 @@ async fn death_at_any_step_leaves_nothing_wrong(site: Site) {
                     .unwrap_or_else(|error| panic!("{store}: {lease:?}: {error}"));
                 chat.refresh().await.unwrap();
             }
-            let report = tokio::time::timeout(DEADLINE, chat.ask(look(2))).await.expect("an answer");
+            let report = tokio::time::timeout(DEADLINE, chat.ask(pictures(2))).await.expect("an answer");
             assert_eq!(report.unwrap().text, "Done.", "{store} {step}");
             storage.sessions.blobs().sweep(SweepBlobs::of(chat.id())).await.unwrap();
             let mut named: Vec<_> = log(&chat).await.into_iter().flat_map(|event| event.blobs).collect();
@@ -679,7 +675,7 @@ async fn secrets_reach_no_blob(site: Site) {
     for message in model.requests().into_iter().flat_map(|request| request.messages) {
         let parts: Vec<_> = match message {
             ModelMessage::User(content) => content.parts,
-            ModelMessage::Agent(said) => said.items.into_iter().filter_map(part_of).collect(),
+            ModelMessage::Agent(message) => message.items.into_iter().filter_map(part_of).collect(),
             _ => Vec::new(),
         };
         for media in parts.iter().filter_map(Part::media) {

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Faulty, NoBlobs, agent_with, log, read};
+use crate::common::{Faulty, NoBlobs, Tools, agent_with, log, read};
 use crate::provider_rules;
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
@@ -17,8 +17,8 @@ use agent_core::{Error, ErrorKind, MemoryStore, Result, Seq, Storage, WorkspaceI
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 use agent_runtime::{
     AgentBuilder, Config, Conversation, LlmProvider, ModelCall, ModelCapabilities, ModelEvent, ModelRequest,
-    ModelStream, Plugin, RunOutcome, ScriptedProvider, StopReason, Summarizer, SummaryRequest, ToolContext,
-    ToolMode, ToolSpec, Turn, Update, Usage, WrittenSummary,
+    ModelStream, RunOutcome, ScriptedProvider, StopReason, Summarizer, SummaryRequest, ToolMode, Turn,
+    Update, Usage, WrittenSummary,
 };
 use futures::{StreamExt, stream};
 
@@ -57,31 +57,13 @@ impl LlmProvider for Searching {
         if let Err(invalid) = provider_rules::check(&request.messages) {
             seen.invalid.push(invalid.to_string());
         }
-        let said = if seen.requests > CALLS {
+        let event = if seen.requests > CALLS {
             ModelEvent::text("the last one")
         } else {
             ModelEvent::ToolUse(ModelCall::new("call", "look", RawJson::empty_object()))
         };
-        let events = [said, ModelEvent::done(StopReason::EndTurn, Usage::default())];
+        let events = [event, ModelEvent::done(StopReason::EndTurn, Usage::default())];
         Ok(stream::iter(events.map(Ok)).boxed())
-    }
-}
-
-#[derive(Debug)]
-struct Look;
-
-#[async_trait]
-impl Plugin for Look {
-    fn name(&self) -> &str {
-        "look"
-    }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        vec![ToolSpec::new("look", "looks")]
-    }
-
-    async fn call(&self, _: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
-        RawJson::of(&"nothing here, look on".repeat(20))
     }
 }
 
@@ -95,7 +77,9 @@ async fn a_long_run_compacts_and_goes_on() {
         .with_max_turns(6000)
         .with_max_tool_calls(6000)
         .with_context_limits(ContextLimits::new(1000, 100_000));
-    let agent = agent_with(&storage, model.clone(), config, [Arc::new(Look) as _]);
+    let look =
+        Tools::returning(RawJson::sure(&"nothing here, look on".repeat(20)), [("look", ToolMode::Direct)]);
+    let agent = agent_with(&storage, model.clone(), config, [look as _]);
     let chat = agent.conversation("long").await.unwrap();
     let (_, report) = read(chat.prompt(QUESTION).await.unwrap()).await;
     assert_eq!(report.outcome, RunOutcome::Completed(Reason::EndTurn));
@@ -263,7 +247,8 @@ async fn late_result_is_given_with_its_distant_call() {
         Turn::new().text("done"),
     ]);
     let config = Config::default().with_context_limits(ContextLimits::new(10, 100_000));
-    let agent = agent_with(&storage, model.clone(), config, [Arc::new(Measure) as _]);
+    let measure = Tools::new([("measure", ToolMode::Outside)]);
+    let agent = agent_with(&storage, model.clone(), config, [measure as _]);
     let chat = agent.conversation("late").await.unwrap();
     let (_, report) = read(chat.prompt("measure it").await.unwrap()).await;
     assert!(matches!(report.outcome, RunOutcome::Awaiting(_)), "{report:?}");
@@ -289,24 +274,6 @@ fn report_call(outcome: &RunOutcome) -> CallId {
     }
 }
 
-#[derive(Debug)]
-struct Measure;
-
-#[async_trait]
-impl Plugin for Measure {
-    fn name(&self) -> &str {
-        "measure"
-    }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        vec![ToolSpec::new("measure", "measures outside").with_mode(ToolMode::Outside)]
-    }
-
-    async fn call(&self, _: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
-        unreachable!("it is made outside")
-    }
-}
-
 /// A summarizer that fails in any way is replaced by the number of events; the run goes on.
 #[tokio::test(start_paused = true)]
 async fn a_failing_summarizer_is_replaced() {
@@ -329,7 +296,7 @@ async fn a_failing_summarizer_is_replaced() {
     }
 }
 
-/// Whoever reads a run is told when older messages are left out, and whether a summary stands for them.
+/// A reader of a run is notified when older messages are left out, and whether a summary stands for them.
 #[tokio::test]
 async fn a_compaction_is_reported_when_it_happens() {
     for summarizes in [true, false] {
@@ -465,7 +432,8 @@ async fn an_output_that_does_not_fit_fails_its_call() {
     let storage = NoBlobs::storage();
     let calls = Turn::new().call("c", "quotes", RawJson::empty_object());
     let model = ScriptedProvider::new([calls, Turn::new().text("done")]);
-    let agent = agent_with(&storage, model.clone(), Config::default(), [Arc::new(Quotes) as _]);
+    let quotes = Tools::returning(RawJson::sure(&vec![""; 4 << 20]), [("quotes", ToolMode::Direct)]);
+    let agent = agent_with(&storage, model.clone(), Config::default(), [quotes as _]);
     let chat = agent.conversation("large").await.unwrap();
     let (_, report) = read(chat.prompt("go").await.unwrap()).await;
     assert_eq!((report.outcome, &*report.text), (RunOutcome::Completed(Reason::EndTurn), "done"));
@@ -477,23 +445,4 @@ async fn an_output_that_does_not_fit_fails_its_call() {
 
 async fn calls_of(chat: &Conversation) -> ToolResult {
     crate::common::calls(chat).await[0].1[0].clone()
-}
-
-/// A tool that gives JSON of which the text form is twice as long.
-#[derive(Debug)]
-struct Quotes;
-
-#[async_trait]
-impl Plugin for Quotes {
-    fn name(&self) -> &str {
-        "quotes"
-    }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        vec![ToolSpec::new("quotes", "quotes")]
-    }
-
-    async fn call(&self, _: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
-        RawJson::of(&vec![""; 4 << 20])
-    }
 }

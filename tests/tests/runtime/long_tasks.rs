@@ -1,15 +1,13 @@
 //! Notes to a model about text that is not shown whole: the first task of a compacted history, and a long message.
 
-use std::sync::Arc;
-
+use agent_core::MemoryStore;
 use agent_core::event::{Media, Message, Part};
 use agent_core::json::RawJson;
-use agent_core::{MemoryStore, async_trait};
 use agent_runtime::context::{ContextLimits, ModelMessage};
-use agent_runtime::{Config, ModelPart, Plugin, ScriptedProvider, ToolSpec, Turn};
+use agent_runtime::{Config, ModelPart, ScriptedProvider, ToolMode, Turn};
 use agent_tests::{Site, each_store};
 
-use crate::common::{agent_with, check_log};
+use crate::common::{Tools, agent_with, check_log};
 
 fn texts(model: &ScriptedProvider) -> Vec<Vec<String>> {
     let text = |message: &ModelMessage| message.text().into_owned();
@@ -47,11 +45,16 @@ async fn the_first_task_is_in_the_summary(site: Site) {
 }
 each_store!(the_first_task_is_in_the_summary);
 
-/// The model is told how much of a message it is not shown, and reads it, also in a fork.
+/// The model is shown how much of a message is left out, and reads it, also in a fork.
 async fn the_rest_of_a_long_message_can_be_read(site: Site) {
     let text: String = (0..100_000).map(|n| format!("{n:09}\n")).collect();
     let model = ScriptedProvider::new([Turn::new().text("Hello.")]);
-    let agent = agent_with(&site.open().await, model.clone(), Config::new(), [Arc::new(Look) as _]);
+    let agent = agent_with(
+        &site.open().await,
+        model.clone(),
+        Config::new(),
+        [Tools::new([("look", ToolMode::Direct)]) as _],
+    );
     let chat = agent.conversation("key").await.unwrap();
     chat.prompt("Hello").await.unwrap().finish().await.unwrap();
     let seq =
@@ -115,18 +118,4 @@ async fn a_model_without_tools_gets_a_note_of_omissions() {
     chat.prompt("x".repeat(1_000_000)).await.unwrap().finish().await.unwrap();
     let shown = &texts(&model)[0][0];
     assert!(shown.contains("\n[… 737856 bytes left out …]\n"), "{}", &shown[131_000..131_200]);
-}
-
-#[derive(Debug)]
-struct Look;
-
-#[async_trait]
-impl Plugin for Look {
-    fn name(&self) -> &str {
-        "look"
-    }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        vec![ToolSpec::new("look", "looks")]
-    }
 }

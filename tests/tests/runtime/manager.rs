@@ -4,7 +4,7 @@ use agent_runtime::files::WorkspaceFiles;
 use agent_tests::{Site, each_store};
 use std::collections::BTreeSet;
 
-use crate::common::{Faulty, agent, device, read};
+use crate::common::{Faulty, Scene, agent, device, read};
 use agent_core::clock::Effects;
 use agent_core::commit::Precondition;
 use agent_core::store::{BindingQuery, SessionQuery, WorkspaceQuery};
@@ -70,7 +70,7 @@ async fn crash_between_bind_and_create_keeps_the_id(site: Site) {
 
 each_store!(crash_between_bind_and_create_keeps_the_id);
 
-/// A device whose workspace was deleted is bound anew, and it is said so.
+/// A device whose workspace was deleted is bound again, which the result shows.
 async fn device_of_a_deleted_workspace_is_rebound(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let manager = manager(&storage);
@@ -85,7 +85,7 @@ async fn device_of_a_deleted_workspace_is_rebound(site: Site) {
 
 each_store!(device_of_a_deleted_workspace_is_rebound);
 
-/// A bound workspace that cannot be read, for whatever reason, is not taken for one that is not there: the error is
+/// A bound workspace that cannot be read, for any reason, is not taken for one that is not there: the error is
 /// returned as it is, and nothing is created, bound or unbound.
 async fn unreadable_workspace_is_not_recreated(site: Site) {
     let (name, under) = (site.name, site.open().await);
@@ -189,9 +189,7 @@ each_store!(workspaces_are_renamed_and_devices_rebound, flavor = "multi_thread",
 
 /// A prompt counts as access, once a minute, and a workspace that is gone does not fail it.
 async fn a_prompt_touches_its_workspace(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, storage, agent, chat } = Scene::echo(&site).await;
     let id = chat.record().workspace;
     let before = agent.workspaces().load(id).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(2)).await;
@@ -258,7 +256,7 @@ async fn deleted_main_session_is_replaced_by_one_new(site: Site) {
 
 each_store!(deleted_main_session_is_replaced_by_one_new, flavor = "multi_thread", worker_threads = 4);
 
-/// A hidden session is not made a person's session, and not ended by itself, by whatever call: what an area holds is there
+/// A hidden session is not made a person's session, and not ended by itself, by any call: what an area holds is there
 /// until its workspace goes. A session that only carries the label is a session as any other.
 async fn hidden_session_cannot_be_used_or_ended(site: Site) {
     use agent_core::model::{Actor, Patch};

@@ -23,8 +23,8 @@ fn pictures(messages: &Messages) -> Vec<Part> {
 /// is too large, or gone.
 async fn models_are_given_the_bytes_of_blobs(site: Site) {
     let storage = site.open().await;
-    let said = ["one", "two", "three", "four"].map(|text| Turn::new().text(text));
-    let provider = ScriptedProvider::new(said);
+    let turns = ["one", "two", "three", "four"].map(|text| Turn::new().text(text));
+    let provider = ScriptedProvider::new(turns);
     let runtime = agent(&storage, provider.clone());
     let chat = runtime.conversation("pictures").await.unwrap();
     let bytes = [&b"\x89PNG\r\n\x1a\n"[..], &[7; 299_992]].concat();
@@ -70,8 +70,8 @@ async fn a_prompt_needs_no_text(site: Site) {
         vec![Part::text(""), picture(), Part::text("")],
     ];
     let counts = [1, 1, 1, 1, 2, 1];
-    let said = prompts.iter().map(|_| Turn::new().text("fine"));
-    let provider = ScriptedProvider::new(said);
+    let turns = prompts.iter().map(|_| Turn::new().text("fine"));
+    let provider = ScriptedProvider::new(turns);
     let chat = agent(&site.open().await, provider.clone()).conversation("pictures").await.unwrap();
     for parts in prompts {
         chat.prompt(Message::of_parts(parts)).await.unwrap().finish().await.unwrap();
@@ -88,7 +88,7 @@ async fn a_prompt_needs_no_text(site: Site) {
 }
 each_store!(a_prompt_needs_no_text);
 
-/// A conversation whose blob is lost goes on, and the model is told.
+/// A conversation whose blob is lost goes on, and the model is given a note of it.
 #[tokio::test]
 async fn a_lost_blob_does_not_end_a_conversation() {
     let site = Site::new("files").await;
@@ -100,9 +100,9 @@ async fn a_lost_blob_does_not_end_a_conversation() {
     let (name, bytes) = (put.blob.name, put.blob.bytes);
     storage.sessions.blobs().put(put).await.unwrap();
     let cat = Media::new("image/png", MediaSource::Blob { sha256: name, bytes });
-    let said = NewEvent::from(Message::new("Look").with_part(Part::Image(cat.clone())));
+    let input = NewEvent::from(Message::new("Look").with_part(Part::Image(cat.clone())));
     let head = chat.refresh().await.unwrap().head;
-    let said = storage.sessions.append(chat.id(), head, vec![said]).await.unwrap().last;
+    let seq = storage.sessions.append(chat.id(), head, vec![input]).await.unwrap().last;
     let fork = chat.fork(None).await.unwrap();
     let mut removed = 0;
     let mut folders = vec![site.folder.path().to_owned()];
@@ -123,17 +123,15 @@ async fn a_lost_blob_does_not_end_a_conversation() {
 
     // Who reads the bytes is told which event names them, and in which session; then they are put again.
     let read = |seq: Seq| storage.sessions.event_blob(seq, ReadBlob::new(fork.id(), name));
-    let lost = read(said).await.unwrap_err();
+    let lost = read(seq).await.unwrap_err();
     assert_eq!(*lost.kind(), ErrorKind::Corrupt);
-    let expected = format!(
-        "blob {name}, which event {said} of session {} names, is lost; put the same bytes",
-        chat.id()
-    );
+    let expected =
+        format!("blob {name}, which event {seq} of session {} names, is lost; put the same bytes", chat.id());
     assert!(lost.to_string().contains(&expected), "{lost}");
-    assert_eq!(*read(Seq::new(said.get() - 1)).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(*read(Seq::new(seq.get() - 1)).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(*fork.media_bytes(&cat, 1024).await.unwrap_err().kind(), ErrorKind::NotFound);
     storage.sessions.blobs().put(PutBlob::of_bytes(chat.id(), "a cat")).await.unwrap();
-    assert_eq!(read(said).await.unwrap().into_bytes(1024).await.unwrap(), "a cat");
+    assert_eq!(read(seq).await.unwrap().into_bytes(1024).await.unwrap(), "a cat");
     assert_eq!(fork.media_bytes(&cat, 1024).await.unwrap(), "a cat");
     // A deleted session gives nothing out under its own id; its fork still reads.
     chat.delete().await.unwrap();

@@ -260,7 +260,7 @@ fn is_same_window(one: &Messages, other: &Messages) -> bool {
 
 fn natives(messages: &Messages) -> usize {
     let items = messages.iter().filter_map(|message| match message {
-        ModelMessage::Agent(said) => Some(&said.items),
+        ModelMessage::Agent(message) => Some(&message.items),
         _ => None,
     });
     items.flatten().filter(|item| item.native.is_some()).count()

@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::common::{
-    Faulty, agent, agent_with, calls, check_log, device, eventually, read, said, try_read, until_text,
+    Faulty, agent, agent_with, ask, calls, check_log, device, dialogue, eventually, read, try_read,
+    until_text,
 };
 use agent_core::clock::{Clock, Effects};
 use agent_core::event::ToolOutcome;
@@ -75,19 +76,19 @@ enum At {
     Nothing,
 }
 
-/// Says `said` when it is asked for the first time, and panics; then it is sound.
+/// Sends `turn` for the first request, and panics; then it is sound.
 #[derive(Clone, Debug)]
 struct Panicky {
     at: At,
-    said: Turn,
+    turn: Turn,
     asked: Arc<AtomicUsize>,
     costs: Arc<AtomicUsize>,
     built: Arc<AtomicBool>,
 }
 
 impl Panicky {
-    fn new(at: At, said: Turn) -> Self {
-        Self { at, said, asked: Arc::default(), costs: Arc::default(), built: Arc::default() }
+    fn new(at: At, turn: Turn) -> Self {
+        Self { at, turn, asked: Arc::default(), costs: Arc::default(), built: Arc::default() }
     }
 }
 
@@ -117,11 +118,13 @@ impl LlmProvider for Panicky {
         }
         assert!(self.at != At::Ask, "the provider panics when it is asked, as asked");
         Box::pin(async move {
-            let said = ScriptedProvider::new([self.said.clone()]).generate(request).await?;
+            let stream = ScriptedProvider::new([self.turn.clone()]).generate(request).await?;
             Ok(match self.at {
-                At::Drop => BadStream(said, Bomb).boxed(),
-                At::Payload => said.chain(stream::once(async { std::panic::panic_any(Bomb) })).boxed(),
-                _ => said,
+                At::Drop => BadStream(stream, Bomb).boxed(),
+                At::Payload => {
+                    stream.chain(futures::stream::once(async { std::panic::panic_any(Bomb) })).boxed()
+                }
+                _ => stream,
             })
         })
     }
@@ -137,12 +140,6 @@ async fn open(agent: &AgentRuntime) -> Conversation {
     agent.open(&device("laptop")).await.unwrap()
 }
 
-/// A prompt and its end, within the deadline.
-async fn ask(chat: &Conversation, text: &str) -> (String, RunReport) {
-    let answered = async { read(chat.prompt(text).await.unwrap()).await };
-    tokio::time::timeout(DEADLINE, answered).await.expect("the run ends")
-}
-
 /// The run has failed at once, this was kept of it, and the next prompt is answered.
 async fn failed_and_goes_on(chat: &Conversation, kept: &str, name: &str) {
     let now = chat.refresh().await.unwrap();
@@ -153,20 +150,20 @@ async fn failed_and_goes_on(chat: &Conversation, kept: &str, name: &str) {
 
 async fn goes_on(chat: &Conversation, kept: &str, name: &str) {
     assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Idle, "{name}");
-    let agent_said: Vec<_> = said(chat).await.into_iter().filter(|(who, _)| *who == "agent").collect();
+    let agent_texts: Vec<_> = dialogue(chat).await.into_iter().filter(|(who, _)| *who == "agent").collect();
     let expected: Vec<_> = Some(kept).filter(|kept| !kept.is_empty()).into_iter().collect();
-    assert_eq!(agent_said.iter().map(|(_, text)| &**text).collect::<Vec<_>>(), expected, "{name}");
+    assert_eq!(agent_texts.iter().map(|(_, text)| &**text).collect::<Vec<_>>(), expected, "{name}");
     assert_eq!(ask(chat, "again").await.0, "sound", "{name}");
     check_log(chat).await;
 }
 
-/// Whatever of a provider panics, the run fails at once, and what it said is kept.
+/// If any part of a provider panics, the run fails at once, and its text so far is kept.
 async fn a_provider_that_panics_fails_the_run_at_once(site: Site) {
-    let said = || Turn::new().text("said");
+    let turn = || Turn::new().text("said");
     for (at, turn, kept) in [
-        (At::Ask, said(), ""),
-        (At::Cost, said(), "said"),
-        (At::Drop, said(), "said"),
+        (At::Ask, turn(), ""),
+        (At::Cost, turn(), "said"),
+        (At::Drop, turn(), "said"),
         (At::Payload, Turn::silent().text("said"), "said"),
         // It panics twice: as it is read, and as it is dropped.
         (At::Drop, Turn::silent().text("said").panic(), "said"),
@@ -248,7 +245,7 @@ async fn refused_cost_does_not_block_the_answer(site: Site) {
     let chat = open(&agent_with(&storage, Costly, Config::default().with_record_usage(true), [])).await;
     let (text, report) = ask(&chat, "hello").await;
     assert_eq!((&*text, report.outcome), ("hello", RunOutcome::Completed(Reason::EndTurn)), "{name}");
-    assert_eq!(said(&chat).await.last().unwrap().1, "hello", "{name}");
+    assert_eq!(dialogue(&chat).await.last().unwrap().1, "hello", "{name}");
 }
 
 each_store!(refused_cost_does_not_block_the_answer);
@@ -348,7 +345,7 @@ async fn plugins_that_panic_in_any_way_are_isolated(site: Site) {
 
 each_store!(plugins_that_panic_in_any_way_are_isolated and files, start_paused = true);
 
-/// A store that panics once, in any commit of a run, costs neither what was said nor the session.
+/// A store that panics once, in any commit of a run, costs neither the text nor the session.
 async fn a_store_that_panics_once_loses_nothing(site: Site) {
     let (name, under) = (site.name, site.open().await);
     let faulty = Faulty::new(under);
@@ -367,7 +364,7 @@ async fn a_store_that_panics_once_loses_nothing(site: Site) {
 
 each_store!(a_store_that_panics_once_loses_nothing and files);
 
-/// A clock that panics once when it is told to.
+/// A clock that panics once, on demand.
 #[derive(Debug, Default)]
 struct BadClock(AtomicBool);
 
@@ -378,7 +375,7 @@ impl Clock for BadClock {
     }
 }
 
-/// A clock that panics once, in the middle of a run, fails the run at once, and what it said is kept.
+/// A clock that panics once, in the middle of a run, fails the run at once, and its text so far is kept.
 async fn a_clock_that_panics_fails_the_run_at_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let (clock, gate) = (Arc::new(BadClock::default()), Gate::new());

@@ -106,11 +106,13 @@ impl Judge {
                 counts.grown += 1;
             }
         }
-        let said = request.messages.iter().filter_map(|message| match message {
-            ModelMessage::Agent(said) => Some(said.items.iter().filter(|item| item.native.is_some()).count()),
+        let natives = request.messages.iter().filter_map(|message| match message {
+            ModelMessage::Agent(message) => {
+                Some(message.items.iter().filter(|item| item.native.is_some()).count())
+            }
             _ => None,
         });
-        counts.native += said.sum::<usize>();
+        counts.native += natives.sum::<usize>();
         let system = request.system;
         asked.push(Asked { session: id, head: now.head, system, messages: request.messages });
         Ok(())

@@ -1,6 +1,6 @@
 //! Choice of a session's model among several: its own choice, its workspace's, the configuration's.
 
-use crate::common::{check_log, device, read, said};
+use crate::common::{check_log, device, dialogue, read};
 use agent_core::Storage;
 use agent_core::model::Patch;
 use agent_core::state::SessionState;
@@ -107,7 +107,7 @@ async fn an_unknown_provider_is_named(site: Site) {
         );
         let of = if unknown == "claud" { chat.id().to_string() } else { workspace.to_string() };
         assert!(text.contains(&of), "{name}: {text}");
-        assert_eq!(said(chat).await, [("user", "hello".to_owned())], "{name}: it is stored");
+        assert_eq!(dialogue(chat).await, [("user", "hello".to_owned())], "{name}: it is stored");
     }
     // Where nobody waits for the outcome, the input waits to be tried again.
     main.send("anybody?").await.unwrap();

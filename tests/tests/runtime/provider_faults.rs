@@ -14,7 +14,7 @@ use agent_runtime::{
 use agent_tests::{Site, each_store};
 use tokio::time::Instant;
 
-use crate::common::{agent, agent_with, check_log, said};
+use crate::common::{agent, agent_with, check_log, dialogue};
 
 const RETRIED: [FaultKind; 4] =
     [FaultKind::RateLimited, FaultKind::Overloaded, FaultKind::Timeout, FaultKind::Network];
@@ -64,20 +64,20 @@ async fn transient_faults_are_retried() {
         let (retries, report) = watch(chat.prompt("Hello").await.unwrap()).await;
         assert_eq!(report.outcome, RunOutcome::Completed(agent_core::state::Reason::EndTurn), "{kind}");
         assert_eq!((report.text.as_str(), report.fault()), ("fine", None), "{kind}");
-        let [(first, said), (second, _)] = &retries[..] else { panic!("{kind}: {retries:?}") };
-        assert_eq!(*said, fault(kind));
+        let [(first, reported), (second, _)] = &retries[..] else { panic!("{kind}: {retries:?}") };
+        assert_eq!(*reported, fault(kind));
         assert!((500..=1000).contains(&first.as_millis()), "{kind}: {first:?}");
         assert!((1000..=2000).contains(&second.as_millis()), "{kind}: {second:?}");
         let waited = begun.elapsed();
         assert!(waited >= *first + *second && waited < Duration::from_secs(4), "{kind}: {waited:?}");
         let requests = model.requests();
         assert!(requests.len() == 3 && requests.iter().all(|request| *request == requests[0]), "{kind}");
-        assert_eq!(said_by_agent(&chat).await, ["fine"], "{kind}");
+        assert_eq!(agent_texts(&chat).await, ["fine"], "{kind}");
     }
 }
 
-async fn said_by_agent(chat: &Conversation) -> Vec<String> {
-    said(chat).await.into_iter().filter(|(who, _)| *who == "agent").map(|(_, text)| text).collect()
+async fn agent_texts(chat: &Conversation) -> Vec<String> {
+    dialogue(chat).await.into_iter().filter(|(who, _)| *who == "agent").map(|(_, text)| text).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,7 +124,7 @@ async fn nothing_is_retried_after_the_first_event() {
         let chat = chat(&model, Config::new()).await;
         let (retries, report) = watch(chat.prompt("Hello").await.unwrap()).await;
         assert_eq!((retries.len(), model.requests().len(), report.fault()), (0, 1, Some(kind)));
-        assert_eq!(said_by_agent(&chat).await, ["It is "], "the text so far is stored");
+        assert_eq!(agent_texts(&chat).await, ["It is "], "the text so far is stored");
     }
 }
 

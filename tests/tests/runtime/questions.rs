@@ -1,30 +1,13 @@
 //! Sentences of a host with which people are asked about calls, instead of the calls themselves.
 
-use std::sync::Arc;
-
 use agent_core::event::{Decision, ToolConfirmation};
-use agent_core::json::RawJson;
 use agent_core::model::PendingAction;
-use agent_core::{Result, Storage, WorkspaceId, async_trait};
+use agent_core::{Storage, WorkspaceId};
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
-use agent_runtime::{
-    AgentBuilder, Conversation, Plugin, RunOutcome, ScriptedProvider, ToolContext, ToolMode, ToolSpec, Turn,
-    schemars, tool,
-};
+use agent_runtime::{AgentBuilder, Conversation, ScriptedProvider, ToolMode, Turn, schemars, tool};
 use agent_tests::{Site, each_store};
 
-use crate::common::{check_log, device, read};
-
-fn json(text: &str) -> RawJson {
-    RawJson::parse(text).unwrap()
-}
-
-fn awaited(outcome: RunOutcome) -> PendingAction {
-    match outcome {
-        RunOutcome::Awaiting(action) => action,
-        other => panic!("waits for nothing: {other:?}"),
-    }
-}
+use crate::common::{Tools, awaited, check_log, device, json, read};
 
 async fn asked(chat: &Conversation) -> PendingAction {
     awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome)
@@ -77,28 +60,6 @@ async fn a_person_is_asked_with_the_sentence_of_the_host(site: Site) {
 
 each_store!(a_person_is_asked_with_the_sentence_of_the_host and files);
 
-#[derive(Debug)]
-struct Tools;
-
-#[async_trait]
-impl Plugin for Tools {
-    fn name(&self) -> &str {
-        "tools"
-    }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        vec![
-            ToolSpec::new("delete", "deletes").with_mode(ToolMode::Confirm),
-            ToolSpec::new("ask_person", "asks a person").with_mode(ToolMode::Ask),
-            ToolSpec::new("measure", "measures outside").with_mode(ToolMode::Outside),
-        ]
-    }
-
-    async fn call(&self, _: &str, input: RawJson, _: ToolContext) -> Result<RawJson> {
-        Ok(input)
-    }
-}
-
 /// A sentence is on one line, without characters that nobody sees and values of secrets, and bounded. One that is empty,
 /// missing or panics leaves the question as it is without.
 #[tokio::test]
@@ -130,10 +91,12 @@ async fn a_sentence_is_stored_like_other_text() {
         );
         secrets.reveal(WorkspaceId::DEFAULT, &secret).await.unwrap();
         let shown = sentence.map(str::to_owned);
+        let tools =
+            [("delete", ToolMode::Confirm), ("ask_person", ToolMode::Ask), ("measure", ToolMode::Outside)];
         let agent = AgentBuilder::new()
             .with_llm(model)
             .with_storage(agent_core::MemoryStore::new())
-            .with_plugin(Arc::new(Tools))
+            .with_plugin(Tools::new(tools))
             .with_secrets(secrets)
             .with_question(tool, move |call| {
                 assert!(!call.input.get().contains("ghp_"), "{call:?}");

@@ -10,7 +10,7 @@ use agent_runtime::secrets::{Secret, SecretName, Secrets};
 use agent_runtime::{AgentBuilder, ModelCall, ModelEvent, ScriptedProvider, Turn};
 use serde_json::{Value, json};
 
-use crate::common::{device, read, said, try_read};
+use crate::common::{device, dialogue, read, try_read};
 
 const PEM: &str = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nBKcwggSjAgEAAoIBAQC7/VJTUt9Us8cK\njMzEfYyjiWA4R4==\n-----END PRIVATE KEY-----\n";
 
@@ -68,7 +68,7 @@ fn turned(document: &Value) -> String {
     format!("{{ {} }}", fields.join(" , "))
 }
 
-/// A value that is a document is recognised parsed, indented anew, in another order, in part, in keys, and as JSON within
+/// A value that is a document is recognised parsed, indented in another way, in another order, in part, in keys, and as JSON within
 /// a text.
 #[tokio::test]
 async fn document_secret_is_redacted_in_every_form() {
@@ -184,7 +184,7 @@ async fn secret_split_over_chunks_is_redacted() {
         let (seen, _) = read(chat.prompt("go").await.unwrap()).await;
         let expected = "the token is (secret cloud), ghp_0 is none, and (secret cloud)";
         assert_eq!(seen, expected, "{size}");
-        assert_eq!(said(&chat).await[1].1, expected, "{size}");
+        assert_eq!(dialogue(&chat).await[1].1, expected, "{size}");
     }
 }
 
@@ -202,7 +202,7 @@ async fn answer_failing_within_a_secret_shows_no_part() {
     chat.update(Patch::new().mount(name().resource(), Access::Read)).await.unwrap();
     let (seen, _) = try_read(chat.prompt("go").await.unwrap()).await;
     assert_eq!(seen, "the token is ");
-    assert_eq!(said(&chat).await[1].1.trim_end(), "the token is");
+    assert_eq!(dialogue(&chat).await[1].1.trim_end(), "the token is");
 }
 
 /// A value that a model escapes, in arguments that are no JSON and in a text, is in no event.

@@ -1,55 +1,29 @@
 //! Answers that arrive twice, as from a webhook that retries: the second delivery gets the result of the first.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::common::{agent_with, calls, check_log, device, read, said};
+use crate::common::{Tools, agent_with, awaited, calls, check_log, device, dialogue, json, read};
 use agent_core::event::{Decision, EventType, Media, Part, ToolConfirmation, ToolOutcome, ToolResult};
 use agent_core::json::RawJson;
 use agent_core::model::PendingAction;
 use agent_core::state::{Reason, SessionState};
-use agent_core::{ErrorKind, Result, Storage, async_trait};
+use agent_core::{ErrorKind, Storage};
 use agent_runtime::{
-    AgentRuntime, Config, Conversation, Gate, Plugin, RunError, RunOutcome, RunReport, ScriptedProvider,
-    ToolContext, ToolMode, ToolSpec, Turn,
+    AgentRuntime, Config, Conversation, Gate, RunError, RunOutcome, RunReport, ScriptedProvider, ToolMode,
+    Turn,
 };
 use agent_tests::{Site, each_store};
 
-#[derive(Debug, Default)]
-struct Tools(AtomicU32);
-
-#[async_trait]
-impl Plugin for Tools {
-    fn name(&self) -> &str {
-        "tools"
-    }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        vec![
-            ToolSpec::new("delete", "deletes").with_mode(ToolMode::Confirm),
-            ToolSpec::new("measure", "measures outside").with_mode(ToolMode::Outside),
-        ]
-    }
-
-    async fn call(&self, tool: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        RawJson::of(&format!("{tool} done"))
-    }
+fn tools() -> Arc<Tools> {
+    Tools::new([("delete", ToolMode::Confirm), ("measure", ToolMode::Outside)])
 }
 
 fn agent(storage: &Storage, model: &ScriptedProvider, tools: &Arc<Tools>) -> AgentRuntime {
     agent_with(storage, model.clone(), Config::default(), [tools.clone() as _])
 }
 
-fn json(text: &str) -> RawJson {
-    RawJson::parse(text).unwrap()
-}
-
 async fn asked(chat: &Conversation) -> PendingAction {
-    match read(chat.prompt("go").await.unwrap()).await.1.outcome {
-        RunOutcome::Awaiting(action) => action,
-        other => panic!("waits for nothing: {other:?}"),
-    }
+    awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome)
 }
 
 /// What a second delivery can know of a run: everything but its usage, which the log has if it is recorded.
@@ -66,7 +40,7 @@ async fn the_second_delivery_gets_the_first_result(site: Site) {
         Turn::new().text("deleted"),
         Turn::new().call("e", "delete", json("{}")),
     ]);
-    let tools = Arc::new(Tools::default());
+    let tools = tools();
     let first = agent(&storage, &model, &tools);
     let chat = first.open(&device("laptop")).await.unwrap();
     let action = asked(&chat).await;
@@ -100,7 +74,7 @@ async fn the_second_delivery_gets_the_first_result(site: Site) {
     assert_eq!(*chat.answer(unknown).await.unwrap_err().kind(), ErrorKind::InvalidInput, "{name}");
     let now = chat.refresh().await.unwrap();
     assert_eq!((now.head, now.action.as_ref()), (head, Some(&other)), "{name}: nothing was written");
-    assert_eq!(tools.0.load(Ordering::SeqCst), 1, "{name}");
+    assert_eq!(tools.calls(), 1, "{name}");
     check_log(&chat).await;
 }
 
@@ -114,7 +88,7 @@ async fn the_second_delivery_joins_an_active_run(site: Site) {
         Turn::new().call("d", "delete", json("{}")),
         Turn::new().gate(&gate).text("deleted"),
     ]);
-    let tools = Arc::new(Tools::default());
+    let tools = tools();
     let here = agent(&storage, &model, &tools);
     let chat = here.open(&device("laptop")).await.unwrap();
     let allow = ToolConfirmation::new(asked(&chat).await.id, Decision::Allow);
@@ -137,7 +111,7 @@ async fn the_second_delivery_joins_an_active_run(site: Site) {
     // The usage of a run is in its stream, and not in the log.
     assert_eq!(of_request.finish().await.unwrap(), report, "{name}");
     assert_eq!(known(&there.wait_for_answer(&queued).await.unwrap()), known(&report), "{name}");
-    assert_eq!(tools.0.load(Ordering::SeqCst), 1, "{name}");
+    assert_eq!(tools.calls(), 1, "{name}");
 }
 
 each_store!(the_second_delivery_joins_an_active_run);
@@ -150,7 +124,7 @@ async fn a_question_that_was_answered_is_asked_by_no_report(site: Site) {
         Turn::new().call("e", "delete", json("{}")),
         Turn::new().text("deleted"),
     ]);
-    let agent = agent(&storage, &model, &Arc::new(Tools::default()));
+    let agent = agent(&storage, &model, &tools());
     let chat = agent.open(&device("laptop")).await.unwrap();
     let allow = |action: &PendingAction| ToolConfirmation::new(action.id.clone(), Decision::Allow);
     let first = asked(&chat).await;
@@ -174,7 +148,7 @@ async fn results_of_an_answer_are_those_of_its_run(site: Site) {
         Turn::new().call("a", "delete", json("{}")).call("b", "delete", json("{}")),
         Turn::silent().fail("overloaded"),
     ]);
-    let tools = Arc::new(Tools::default());
+    let tools = tools();
     let agent = agent(&storage, &model, &tools);
     let chat = agent.open(&device("laptop")).await.unwrap();
     let allow = |action: &PendingAction| ToolConfirmation::new(action.id.clone(), Decision::Allow);
@@ -196,7 +170,7 @@ async fn results_of_an_answer_are_those_of_its_run(site: Site) {
     let again = chat.answer_and_run(allow(&first)).await.unwrap().finish().await.unwrap();
     // The question that it asked is answered.
     assert_eq!(again.outcome, RunOutcome::Completed(Reason::EndTurn), "{name}");
-    assert_eq!(tools.0.load(Ordering::SeqCst), 2, "{name}");
+    assert_eq!(tools.calls(), 2, "{name}");
     check_log(&chat).await;
 }
 
@@ -206,7 +180,7 @@ each_store!(results_of_an_answer_are_those_of_its_run);
 async fn a_discarded_answer_is_reported(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new([Turn::new().call("a", "delete", json("{}"))]);
-    let chat = agent(&storage, &model, &Arc::default()).open(&device("laptop")).await.unwrap();
+    let chat = agent(&storage, &model, &tools()).open(&device("laptop")).await.unwrap();
     let allow = ToolConfirmation::new(asked(&chat).await.id, Decision::Allow);
     chat.answer(allow.clone()).await.unwrap();
     chat.interrupt().await.unwrap();
@@ -222,7 +196,7 @@ async fn large_results_are_recognized(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let model =
         ScriptedProvider::new([Turn::new().call("m", "measure", json("{}")), Turn::new().text("measured")]);
-    let tools = Arc::new(Tools::default());
+    let tools = tools();
     let chat = agent(&storage, &model, &tools).open(&device("laptop")).await.unwrap();
     let call: agent_core::model::CallId = asked(&chat).await.id.as_str().parse().unwrap();
     let result = |last: char, pixel: u8| {
@@ -241,7 +215,7 @@ async fn large_results_are_recognized(site: Site) {
         assert!(error.to_string().contains("a result of the outcome ok"), "{name}: {error}");
     }
     assert_eq!(calls(&chat).await[0].1.len(), 1, "{name}");
-    assert_eq!(said(&chat).await.last().unwrap().1, "measured", "{name}");
+    assert_eq!(dialogue(&chat).await.last().unwrap().1, "measured", "{name}");
 }
 
 each_store!(large_results_are_recognized);
@@ -251,7 +225,7 @@ async fn deliveries_at_once_have_one_run(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let model =
         ScriptedProvider::new([Turn::new().call("d", "delete", json("{}")), Turn::new().text("deleted")]);
-    let tools = Arc::new(Tools::default());
+    let tools = tools();
     let agent = agent(&storage, &model, &tools);
     let chat = agent.open(&device("laptop")).await.unwrap();
     let allow = ToolConfirmation::new(asked(&chat).await.id, Decision::Allow);
@@ -267,7 +241,7 @@ async fn deliveries_at_once_have_one_run(site: Site) {
         runs.push(report.run);
     }
     runs.dedup();
-    assert_eq!((runs.len(), tools.0.load(Ordering::SeqCst)), (1, 1), "{name}");
+    assert_eq!((runs.len(), tools.calls()), (1, 1), "{name}");
     let log = crate::common::log(&chat).await;
     let stored = log.iter().filter(|event| event.kind == EventType::USER_TOOL_CONFIRMATION).count();
     assert_eq!(stored, 1, "{name}");

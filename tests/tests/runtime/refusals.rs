@@ -1,6 +1,6 @@
 //! Refusals before anything is stored or sent: prompts without text, tools that no provider takes.
 
-use crate::common::{agent, device, read};
+use crate::common::{Scene, read};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::model::Patch;
@@ -11,10 +11,8 @@ use agent_tests::{Site, each_store};
 
 /// A prompt of nothing, or of white space only, is refused by every way in, and nothing of it is stored.
 async fn a_blank_prompt_is_refused(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new([Turn::new().text("hello")]);
-    let agent = agent(&storage, model.clone());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, chat, .. } = Scene::new(&site, model.clone()).await;
     let before = chat.refresh().await.unwrap();
     for blank in ["", " ", "\n\t \r\n", "\u{a0}\u{2003}"] {
         let refused = [
@@ -88,10 +86,8 @@ fn tools_that_no_provider_accepts_are_named() {
 /// A blank message that an older version has stored, or that was restored, does not spoil the requests after it: the
 /// model is given no message of white space only. What the agent says without text is not stored.
 async fn stored_blank_message_breaks_no_request(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new([Turn::new().text(" \n"), Turn::new().text("hello")]);
-    let agent = agent(&storage, model.clone());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, storage, chat, .. } = Scene::new(&site, model.clone()).await;
     let blank = vec![NewEvent::user_message(" "), NewEvent::agent_message("\n"), NewEvent::user_message("")];
     let head = chat.record().head;
     storage.sessions.append(chat.id(), head, blank).await.unwrap();

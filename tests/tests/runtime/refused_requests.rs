@@ -202,7 +202,7 @@ fn check_prefixes(requests: &[ModelRequest]) {
 
 fn natives(request: &ModelRequest) -> usize {
     let items = request.messages.iter().filter_map(|message| match message {
-        ModelMessage::Agent(said) => Some(&said.items),
+        ModelMessage::Agent(message) => Some(&message.items),
         _ => None,
     });
     items.flatten().filter(|item| item.native.is_some()).count()

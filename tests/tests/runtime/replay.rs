@@ -18,13 +18,12 @@ use agent_runtime::context::{ContextLimits, Messages, ModelContext, ModelMessage
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
 use agent_runtime::{
     AgentBuilder, Config, Conversation, Effort, FaultKind, Gate, LlmProvider, MediaKind, ModelCall,
-    ModelCapabilities, ModelEvent, ModelPart, ModelRequest, ModelStream, ModelTarget, PartKind, Plugin,
-    ProviderFault, RunError, RunOutcome, ScriptedProvider, StopReason, ToolContext, ToolMode, ToolSpec, Turn,
-    Usage,
+    ModelCapabilities, ModelEvent, ModelPart, ModelRequest, ModelStream, ModelTarget, PartKind,
+    ProviderFault, RunError, RunOutcome, ScriptedProvider, StopReason, ToolMode, Turn, Usage,
 };
 use futures::{StreamExt, stream};
 
-use crate::common::{agent_with, check_log, log, until_text};
+use crate::common::{Tools, agent_with, check_log, json, log, until_text};
 
 fn signing(turns: impl IntoIterator<Item = Turn>) -> ScriptedProvider {
     ScriptedProvider::new(turns).with_account("team-a")
@@ -35,7 +34,9 @@ async fn start(model: &ScriptedProvider, config: Config) -> Conversation {
 }
 
 async fn start_on(storage: &Storage, model: &ScriptedProvider, config: Config) -> Conversation {
-    agent_with(storage, model.clone(), config, [Arc::new(Tools) as _]).conversation("key").await.unwrap()
+    let tools =
+        Tools::returning(json("\"seen\""), [("look", ToolMode::Direct), ("delete", ToolMode::Confirm)]);
+    agent_with(storage, model.clone(), config, [tools as _]).conversation("key").await.unwrap()
 }
 
 async fn ask(chat: &Conversation, text: &str) -> String {
@@ -43,28 +44,10 @@ async fn ask(chat: &Conversation, text: &str) -> String {
     tokio::time::timeout(Duration::from_secs(600), run.finish()).await.expect("the run ends").unwrap().text
 }
 
-#[derive(Debug)]
-struct Tools;
-
-#[async_trait]
-impl Plugin for Tools {
-    fn name(&self) -> &str {
-        "tools"
-    }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        vec![ToolSpec::new("look", "looks"), ToolSpec::new("delete", "").with_mode(ToolMode::Confirm)]
-    }
-
-    async fn call(&self, _: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
-        RawJson::of(&"seen")
-    }
-}
-
 /// Number of native items in a request.
 fn natives(messages: &Messages) -> usize {
     let items = messages.iter().filter_map(|message| match message {
-        ModelMessage::Agent(said) => Some(&said.items),
+        ModelMessage::Agent(message) => Some(&message.items),
         _ => None,
     });
     items.flatten().filter(|item| item.native.is_some()).count()
@@ -74,8 +57,12 @@ fn natives(messages: &Messages) -> usize {
 async fn after_input(chat: &Conversation) -> Vec<(String, RawJson)> {
     let events = log(chat).await;
     let input = events.iter().rposition(|event| event.kind == EventType::USER_MESSAGE).unwrap();
-    let said = |event: &&Event| event.kind.is_of("agent");
-    events[input..].iter().filter(said).map(|event| (event.kind.to_string(), event.payload.clone())).collect()
+    let of_agent = |event: &&Event| event.kind.is_of("agent");
+    events[input..]
+        .iter()
+        .filter(of_agent)
+        .map(|event| (event.kind.to_string(), event.payload.clone()))
+        .collect()
 }
 
 fn responses(events: &[Event]) -> Vec<AgentResponse> {
@@ -224,8 +211,8 @@ async fn another_model_is_given_text_and_calls() {
     let other = signing([Turn::new().signed_thinking("oh").text("yes")]).with_name("other");
     ask(&start_on(&storage, &other, Config::new()).await, "Two").await;
     let [request] = &other.requests()[..] else { panic!("one request") };
-    let ModelMessage::Agent(said) = &request.messages[1] else { panic!("{request:?}") };
-    assert_eq!((said.items.len(), said.calls().count()), (1, 1), "no reasoning");
+    let ModelMessage::Agent(message) = &request.messages[1] else { panic!("{request:?}") };
+    assert_eq!((message.items.len(), message.calls().count()), (1, 1), "no reasoning");
     assert_eq!(request.messages[3], ModelMessage::agent("so"));
     // Back with the first model, its own items are behind nothing new.
     let first = signing([Turn::new().text("again")]);
@@ -283,7 +270,7 @@ impl LlmProvider for SignsEffort {
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
         let signature = RawJson::of(&format!("{:?}", request.effort)).unwrap();
         let items = request.messages.iter().filter_map(|message| match message {
-            ModelMessage::Agent(said) => Some(&said.items),
+            ModelMessage::Agent(message) => Some(&message.items),
             _ => None,
         });
         let is_refused =
@@ -392,8 +379,8 @@ async fn cut_answers_keep_finished_parts_as_text() {
         assert_eq!(ask(&chat, "Again").await, "again", "{how}");
         let requests = model.requests();
         let messages = &requests.last().unwrap().messages;
-        let ModelMessage::Agent(said) = &messages[1] else { panic!("{how}: {messages:?}") };
-        assert_eq!((said.items.len(), natives(messages)), (3, 0), "{how}: text, call, text");
+        let ModelMessage::Agent(message) = &messages[1] else { panic!("{how}: {messages:?}") };
+        assert_eq!((message.items.len(), natives(messages)), (3, 0), "{how}: text, call, text");
         check_log(&chat).await;
     }
 }

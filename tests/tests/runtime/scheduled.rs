@@ -11,7 +11,7 @@ use agent_core::{Result, SessionId, SessionStore, SessionStoreExt, async_trait};
 use agent_runtime::{LlmProvider, ModelEvent, ModelRequest, ModelStream, StopReason};
 use futures::{StreamExt, stream};
 
-/// Takes its time, so that whoever is killed is killed in the middle.
+/// Takes its time, so that a process is killed in the middle of it.
 #[derive(Debug)]
 pub(crate) struct Slow(pub(crate) Duration);
 
@@ -27,9 +27,9 @@ impl LlmProvider for Slow {
 
     async fn generate(&self, _: ModelRequest) -> Result<ModelStream> {
         tokio::time::sleep(self.0).await;
-        let said =
+        let events =
             [ModelEvent::Text("done".to_owned()), ModelEvent::done(StopReason::EndTurn, Usage::default())];
-        Ok(stream::iter(said.map(Ok)).boxed())
+        Ok(stream::iter(events.map(Ok)).boxed())
     }
 }
 

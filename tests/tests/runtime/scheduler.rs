@@ -1,68 +1,20 @@
 //! Work of a session without a caller: timers, retries, and the schedulers that run them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use crate::common::{check_log, device, eventually, read, said};
-use agent_core::clock::{Clock, Effects};
+use crate::common::{SetClock, agent_at, check_log, device, dialogue, eventually, read};
 use agent_core::event::{EventType, NewEvent};
 use agent_core::model::Timer;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{DeletedTenant, Page, ReadEvents};
-use agent_core::{
-    Backend, ErrorKind, MemoryStore, Result, SessionStoreExt, Storage, TenantId, Timestamp, async_trait,
-};
+use agent_core::{Backend, ErrorKind, MemoryStore, Result, SessionStoreExt, Storage, TenantId, async_trait};
 use agent_runtime::context::ModelMessage;
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, Conversation, EchoProvider, FaultKind, Gate, LlmProvider,
-    ProviderFault, Retry, Scheduler, ScriptedProvider, Turn,
+    AgentRuntime, Config, Conversation, EchoProvider, FaultKind, Gate, ProviderFault, Retry, Scheduler,
+    ScriptedProvider, Turn,
 };
 use agent_tests::{Site, each_store};
-
-/// A clock that a test sets.
-#[derive(Debug)]
-struct SetClock(AtomicI64);
-
-impl SetClock {
-    fn new() -> Arc<Self> {
-        let start: Timestamp = "2026-02-15T10:30:00Z".parse().unwrap();
-        Arc::new(Self(AtomicI64::new(start.as_micros())))
-    }
-
-    fn forward(&self, seconds: i64) {
-        self.0.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
-    }
-
-    fn in_seconds(&self, seconds: i64) -> Timestamp {
-        Timestamp::from_micros(self.0.load(Ordering::SeqCst)).plus_micros(seconds * 1_000_000)
-    }
-}
-
-impl Clock for SetClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_micros(self.0.fetch_add(1, Ordering::SeqCst))
-    }
-}
-
-fn agent_at(storage: &Storage, model: impl LlmProvider, clock: &Arc<SetClock>) -> AgentRuntime {
-    agent_as(storage, model, clock, Config::default())
-}
-
-fn agent_as(
-    storage: &Storage,
-    model: impl LlmProvider,
-    clock: &Arc<SetClock>,
-    config: Config,
-) -> AgentRuntime {
-    AgentBuilder::new()
-        .with_config(config)
-        .with_llm(model)
-        .with_storage(storage.clone())
-        .with_effects(Effects::default().with_clock(clock.clone()))
-        .build()
-        .unwrap()
-}
 
 async fn open(agent: &AgentRuntime, name: &str) -> Conversation {
     agent.open(&device(name)).await.unwrap()
@@ -71,12 +23,12 @@ async fn open(agent: &AgentRuntime, name: &str) -> Conversation {
 const DAY: i64 = 24 * 3600;
 
 /// A timer is stored with its note, key and priority, replaced by a later one of its key, cancelled, and run once
-/// when it is due, by whoever looks; the model is told what it is for, the higher priority first.
+/// when it is due, by the first process that checks; the model is given its note, the higher priority first.
 async fn timers_are_scheduled_cancelled_and_run_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let clock = SetClock::new();
     let model = ScriptedProvider::new([Turn::new().text("done"), Turn::new().text("never")]);
-    let agent = agent_at(&storage, model.clone(), &clock);
+    let agent = agent_at(&clock, &storage, model.clone(), Config::default(), []);
     let chat = open(&agent, "laptop").await;
     chat.schedule(Timer::new("daily", clock.in_seconds(5))).await.unwrap();
     let water = Timer::new("daily", clock.in_seconds(60)).with_note("Water the plants.");
@@ -89,7 +41,7 @@ async fn timers_are_scheduled_cancelled_and_run_once(site: Site) {
     chat.cancel_timer("wrong").await.unwrap();
     drop(chat);
 
-    let agent = agent_at(&storage, model.clone(), &clock);
+    let agent = agent_at(&clock, &storage, model.clone(), Config::default(), []);
     let chat = open(&agent, "laptop").await;
     assert!(agent.run_pending(chat.id()).await.unwrap().is_none(), "{name}: not due yet");
     let scheduler = Scheduler::new(agent.clone());
@@ -97,12 +49,12 @@ async fn timers_are_scheduled_cancelled_and_run_once(site: Site) {
     assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: cancelled, and not due");
     clock.forward(60);
     assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
-    let told = [
+    let notices = [
         "The scheduled timer \"mail\" is due. Read it.",
         "The scheduled timer \"daily\" is due. Water the plants.",
     ];
-    let told = told.map(|text| ModelMessage::System(text.to_owned()));
-    assert_eq!(model.requests()[0].messages, told, "{name}");
+    let notices = notices.map(|text| ModelMessage::System(text.to_owned()));
+    assert_eq!(model.requests()[0].messages, notices, "{name}");
     let now = chat.refresh().await.unwrap();
     assert_eq!((now.status.state, now.timers.len(), now.counts.runs), (SessionState::Idle, 0, 1), "{name}");
     clock.forward(10 * DAY);
@@ -129,7 +81,7 @@ async fn failures_retry_with_back_off_until_the_limit(site: Site) {
         Turn::new().text("back"),
     ]);
     let retry = Retry::new(Duration::from_secs(10), Duration::from_secs(3600), 3);
-    let agent = agent_as(&storage, model.clone(), &clock, Config::default().with_retry(retry));
+    let agent = agent_at(&clock, &storage, model.clone(), Config::default().with_retry(retry), []);
     let chat = open(&agent, "laptop").await;
     chat.send("hello").await.unwrap();
     chat.schedule(Timer::new("daily", clock.in_seconds(-1))).await.unwrap();
@@ -157,7 +109,7 @@ async fn failures_retry_with_back_off_until_the_limit(site: Site) {
     assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
     let now = chat.refresh().await.unwrap();
     assert_eq!((now.status.state, now.inputs_open, now.timers.len()), (SessionState::Idle, 0, 0), "{name}");
-    assert_eq!(said(&chat).await.last().unwrap().1, "back", "{name}");
+    assert_eq!(dialogue(&chat).await.last().unwrap().1, "back", "{name}");
     check_log(&chat).await;
 }
 
@@ -174,7 +126,7 @@ async fn a_provider_that_asks_for_a_pause_gets_it() {
     let model = ScriptedProvider::new([limited(600), limited(100_000), limited(1)]);
     let retry = Retry::new(Duration::from_secs(10), Duration::from_secs(3600), 5);
     let config = Config::default().with_retry(retry).with_model_retries(0);
-    let agent = agent_as(&MemoryStore::new().into(), model, &clock, config);
+    let agent = agent_at(&clock, &MemoryStore::new().into(), model, config, []);
     let chat = open(&agent, "laptop").await;
     chat.send("hello").await.unwrap();
     let scheduler = Scheduler::new(agent);
@@ -191,7 +143,7 @@ async fn a_provider_that_asks_for_a_pause_gets_it() {
 async fn failed_prompt_is_reported_without_back_off(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new([Turn::silent().fail("away"), Turn::new().text("back")]);
-    let agent = agent_at(&storage, model, &SetClock::new());
+    let agent = agent_at(&SetClock::new(), &storage, model, Config::default(), []);
     let chat = open(&agent, "laptop").await;
     let (_, report) = read(chat.prompt("hello").await.unwrap()).await;
     assert_eq!(report.status.reason, Reason::RunError, "{name}");
@@ -205,7 +157,7 @@ each_store!(failed_prompt_is_reported_without_back_off);
 async fn scheduler_serves_all_tenants() {
     let store = MemoryStore::new();
     let clock = SetClock::new();
-    let agent = agent_at(&store.clone().into(), EchoProvider::new(), &clock);
+    let agent = agent_at(&clock, &store.clone().into(), EchoProvider::new(), Config::default(), []);
     let mut chats = Vec::new();
     for n in 0..5 {
         let tenant: TenantId = format!("tenant-{n}").parse().unwrap();
@@ -216,7 +168,7 @@ async fn scheduler_serves_all_tenants() {
     let scheduler = Scheduler::over(agent, Arc::new(store));
     assert_eq!(scheduler.round().await.unwrap().ran, 5);
     for (n, chat) in chats.iter().enumerate() {
-        assert_eq!(said(chat).await.last().unwrap(), &("agent", format!("to {n}")));
+        assert_eq!(dialogue(chat).await.last().unwrap(), &("agent", format!("to {n}")));
     }
 }
 
@@ -255,7 +207,7 @@ impl Backend for OneDown {
 async fn unavailable_tenant_blocks_no_other() {
     let store = MemoryStore::new();
     let clock = SetClock::new();
-    let agent = agent_at(&store.clone().into(), EchoProvider::new(), &clock);
+    let agent = agent_at(&clock, &store.clone().into(), EchoProvider::new(), Config::default(), []);
     for n in 0..3 {
         let tenant: TenantId = format!("tenant-{n}").parse().unwrap();
         open(&agent.for_storage(store.tenant(&tenant)), "laptop").await.send("hello").await.unwrap();
@@ -286,10 +238,10 @@ async fn a_silent_holder_is_replaced_and_a_live_one_is_not(site: Site) {
     let faulty = crate::common::Faulty::new(storage.clone());
     let gate = Gate::new();
     let slow = ScriptedProvider::new([Turn::new().gate(&gate).text("slow")]);
-    let holder = agent_as(&faulty.storage(), slow, &clock, config());
+    let holder = agent_at(&clock, &faulty.storage(), slow, config(), []);
     let chat = open(&holder, "laptop").await;
     let mut run = chat.prompt("hello").await.unwrap();
-    let other = agent_as(&storage, EchoProvider::new(), &clock, config());
+    let other = agent_at(&clock, &storage, EchoProvider::new(), config(), []);
     let scheduler = Scheduler::new(other);
     for _ in 0..8 {
         assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: it is alive");
@@ -307,15 +259,15 @@ async fn a_silent_holder_is_replaced_and_a_live_one_is_not(site: Site) {
     assert_eq!(chat.record().attempts, 1, "{name}");
     clock.forward(11);
     assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
-    assert_eq!(said(&chat).await.last().unwrap(), &("agent", "hello".to_owned()), "{name}");
+    assert_eq!(dialogue(&chat).await.last().unwrap(), &("agent", "hello".to_owned()), "{name}");
     gate.open();
     while let Some(update) = run.next().await {
         if let Err(error) = update {
             assert!(matches!(error.kind(), ErrorKind::Fenced { .. }), "{name}: {error}");
         }
     }
-    let agent_said = said(&chat).await.iter().filter(|(who, _)| *who == "agent").count();
-    assert_eq!(agent_said, 1, "{name}: the late one wrote nothing");
+    let agent_texts = dialogue(&chat).await.iter().filter(|(who, _)| *who == "agent").count();
+    assert_eq!(agent_texts, 1, "{name}: the late one wrote nothing");
     check_log(&chat).await;
 }
 
@@ -332,10 +284,10 @@ async fn clock_a_day_off_ends_no_run_and_loses_no_timer(site: Site) {
         let config = || Config::default().with_lease_ttl(Duration::from_millis(500));
         let gate = Gate::new();
         let model = ScriptedProvider::new([Turn::new().gate(&gate).text("one"), Turn::new(), Turn::new()]);
-        let right = agent_as(&storage, model.clone(), &clock, config());
+        let right = agent_at(&clock, &storage, model.clone(), config(), []);
         let chat = open(&right, "laptop").await;
         let run = chat.prompt("hello").await.unwrap();
-        let astray = agent_as(&storage, model.clone(), &wrong, config());
+        let astray = agent_at(&wrong, &storage, model.clone(), config(), []);
         let there = astray.conversation_by_id(chat.id()).await.unwrap();
         let scheduler = Scheduler::new(astray.clone());
         assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}");
@@ -352,9 +304,9 @@ async fn clock_a_day_off_ends_no_run_and_loses_no_timer(site: Site) {
         scheduler.round().await.unwrap();
         let now = chat.refresh().await.unwrap();
         assert_eq!((now.timers.len(), now.status.state), (0, SessionState::Idle), "{name}");
-        let told = ReadEvents::last(100).with_types([EventType::SYSTEM_MESSAGE]);
-        let told = storage.sessions.history(chat.id(), told).await.unwrap().events;
-        assert_eq!(told.len(), 2, "{name}: each was told once");
+        let notices = ReadEvents::last(100).with_types([EventType::SYSTEM_MESSAGE]);
+        let notices = storage.sessions.history(chat.id(), notices).await.unwrap().events;
+        assert_eq!(notices.len(), 2, "{name}: each notice was given once");
         check_log(&chat).await;
     }
 }
@@ -366,7 +318,7 @@ each_store!(clock_a_day_off_ends_no_run_and_loses_no_timer and files);
 async fn a_scheduler_runs_until_the_shutdown(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let clock = SetClock::new();
-    let agent = agent_at(&storage, EchoProvider::new(), &clock);
+    let agent = agent_at(&clock, &storage, EchoProvider::new(), Config::default(), []);
     let config = agent_runtime::SchedulerConfig::new().with_interval(Duration::from_millis(5));
     let task = tokio::spawn(Scheduler::new(agent.clone()).with_config(config).run());
     let chat = open(&agent, "laptop").await;

@@ -23,7 +23,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 
 use crate::common::listening::listen;
-use crate::common::{calls, check_log, device, read, said, try_read};
+use crate::common::{calls, check_log, device, dialogue, read, try_read};
 
 /// With a quote and a line break, so that it stands in JSON in another form than in memory.
 const VALUE: &str = "ghp_\"0123\n456789";
@@ -187,8 +187,8 @@ async fn no_secret_reaches_files_exports_or_logs(site: Site) {
     assert!(calls.pop().unwrap().1.is_empty(), "the last waits for an answer");
     let results: Vec<_> =
         calls.iter().map(|(_, results)| (results[0].outcome, results[0].output.get())).collect();
-    let said = r#"{"(secret github)":["(secret github)"],"said":"token (secret github), sent"}"#;
-    assert_eq!(results[0], (ToolOutcome::Ok, said), "{kind}");
+    let hidden = r#"{"(secret github)":["(secret github)"],"said":"token (secret github), sent"}"#;
+    assert_eq!(results[0], (ToolOutcome::Ok, hidden), "{kind}");
     assert_eq!(results[1].0, ToolOutcome::Error, "{kind}");
     assert!(results[1].1.contains("token (secret github), sent"), "{kind}: {}", results[1].1);
     assert_eq!(results[2], (ToolOutcome::Ok, "16"), "{kind}");
@@ -203,8 +203,8 @@ async fn no_secret_reaches_files_exports_or_logs(site: Site) {
     drop((chat, storage));
     assert_hidden(&format!("{kind}: a file"), &bytes(site.folder.path()));
     assert_hidden("a log", log.0.lock().unwrap().as_bytes());
-    for said in ["gen_ai.tool.name=", "error=token (secret github), sent"] {
-        assert!(log.0.lock().unwrap().contains(said), "{said} is not logged, so that nothing is shown");
+    for line in ["gen_ai.tool.name=", "error=token (secret github), sent"] {
+        assert!(log.0.lock().unwrap().contains(line), "{line} is not logged, so that nothing is shown");
     }
 }
 
@@ -285,7 +285,7 @@ async fn one_call(agent: &agent_runtime::AgentRuntime) -> (Conversation, (ToolOu
     (chat, result)
 }
 
-/// A value has no text form, and one that could not be told from ordinary text is refused, without being quoted.
+/// A value has no text form, and one that could be ordinary text is refused, without being quoted.
 #[test]
 fn secret_is_not_printable_and_not_too_short() {
     let secret = Secret::new(VALUE).unwrap();
@@ -308,7 +308,7 @@ async fn mounted_secrets_are_redacted_from_run_start() {
     let model = ScriptedProvider::new([Turn::new().text(format!("it is {VALUE}"))]);
     let chat = mounted(&storage, &model, Config::default()).await;
     read(chat.prompt("go").await.unwrap()).await;
-    assert_eq!(said(&chat).await[1].1, "it is (secret github)");
+    assert_eq!(dialogue(&chat).await[1].1, "it is (secret github)");
 
     let sessions = &chat.runtime().storage().sessions;
     let resource = Resource::new("repository", format!("https://x:{VALUE}@host"), "/r");

@@ -1,22 +1,20 @@
 //! Tools by which a model schedules timers, takes them back and starts sessions: each call takes effect once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::common::dying::Dying;
-use crate::common::{calls, check_log, device, log, read, said};
-use agent_core::clock::{Clock, Effects};
+use crate::common::{SetClock, agent_at, calls, check_log, device, dialogue, json, log, read};
+use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::{Decision, Event, EventType, NewEvent, ToolConfirmation, ToolOutcome};
-use agent_core::json::RawJson;
 use agent_core::model::{Actor, Patch, Timer};
 use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::SessionState;
 use agent_core::store::SessionQuery;
 use agent_core::{ErrorKind, RunId, Seq, SessionId, SessionStoreExt, Storage, Timestamp, WorkspaceId};
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, LlmProvider, Plugin, RunOutcome, Scheduler, ScriptedProvider,
-    SessionTools, ToolContext, ToolPolicy, Turn,
+    AgentRuntime, Config, LlmProvider, Plugin, RunOutcome, Scheduler, ScriptedProvider, SessionTools,
+    ToolContext, ToolPolicy, Turn,
 };
 use agent_tests::{Site, each_store};
 use futures::TryStreamExt;
@@ -25,20 +23,6 @@ const TIMER: &str = r#"{"in_seconds":3600,"note":"Water the plants.","key":"plan
 const CHILD: &str = r#"{"task":"find it","title":"search"}"#;
 const CANCEL: &str = r#"{"key":"plants"}"#;
 
-#[derive(Debug)]
-struct SetClock(AtomicI64);
-
-impl Clock for SetClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_micros(self.0.load(Ordering::SeqCst))
-    }
-}
-
-fn clock() -> Arc<SetClock> {
-    let start: Timestamp = "2026-02-15T10:30:00Z".parse().unwrap();
-    Arc::new(SetClock(AtomicI64::new(start.as_micros())))
-}
-
 fn agent(
     storage: &Storage,
     model: impl LlmProvider,
@@ -46,18 +30,7 @@ fn agent(
     tools: SessionTools,
     config: Config,
 ) -> AgentRuntime {
-    AgentBuilder::new()
-        .with_config(config)
-        .with_llm(model)
-        .with_storage(storage.clone())
-        .with_plugin(tools)
-        .with_effects(Effects::default().with_clock(clock.clone()))
-        .build()
-        .unwrap()
-}
-
-fn json(text: &str) -> RawJson {
-    RawJson::parse(text).unwrap()
+    agent_at(clock, storage, model, config, [Arc::new(tools) as _])
 }
 
 /// The events of these types in a log.
@@ -76,7 +49,7 @@ async fn children(storage: &Storage, parent: SessionId) -> Vec<SessionId> {
 /// told. Sessions that are deep enough start none.
 async fn model_schedules_timers_and_starts_sessions(site: Site) {
     let (name, storage) = (site.name, site.open().await);
-    let clock = clock();
+    let clock = SetClock::stopped();
     let model = ScriptedProvider::new([
         Turn::new().call("w", "schedule_timer", json(TIMER)).call("c", "start_child", json(CHILD)),
         Turn::new().text("planned"),
@@ -110,7 +83,11 @@ async fn model_schedules_timers_and_starts_sessions(site: Site) {
     assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}: the child");
     let child = agent.conversation_by_id(child[0]).await.unwrap();
     assert_eq!(child.record().creator, Actor::AGENT, "{name}");
-    assert_eq!(said(&child).await, [("user", "find it".to_owned()), ("agent", "found".to_owned())], "{name}");
+    assert_eq!(
+        dialogue(&child).await,
+        [("user", "find it".to_owned()), ("agent", "found".to_owned())],
+        "{name}"
+    );
     let outcomes: Vec<_> = calls(&child).await.iter().map(|(_, results)| results[0].outcome).collect();
     assert_eq!(outcomes, [ToolOutcome::Ok, ToolOutcome::Error], "{name}");
     assert_eq!(children(&storage, child.id()).await, [], "{name}: deep enough");
@@ -122,8 +99,8 @@ async fn model_schedules_timers_and_starts_sessions(site: Site) {
     child.cancel_timer("w").await.unwrap();
     let round = scheduler.round().await.unwrap();
     assert_eq!((round.reported, round.failed), (1, 0), "{name}");
-    assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}: the parent is told");
-    assert!(said(&chat).await[2].1.contains("\"search\""), "{name}: {:?}", said(&chat).await);
+    assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}: the report to the parent");
+    assert!(dialogue(&chat).await[2].1.contains("\"search\""), "{name}: {:?}", dialogue(&chat).await);
     assert_eq!(chat.refresh().await.unwrap().timers, [], "{name}: and takes its timer back");
 
     model.push(Turn::new().call("y", "cancel_timer", json(r#"{"key":"none"}"#)));
@@ -148,7 +125,7 @@ async fn timer_tool_waits_for_consent_if_required(site: Site) {
         .with_tool_policy(SessionTools::START_CHILD, ToolPolicy::Deny);
     let turn = || Turn::new().call("w", "schedule_timer", json(TIMER)).call("c", "start_child", json(CHILD));
     let model = ScriptedProvider::new([turn(), Turn::new().text("done"), turn(), Turn::new().text("well")]);
-    let agent = agent(&storage, model.clone(), &clock(), SessionTools::new(), config);
+    let agent = agent(&storage, model.clone(), &SetClock::stopped(), SessionTools::new(), config);
     let chat = agent.open(&device("laptop")).await.unwrap();
     for (decision, timers) in [(Decision::Deny, 0), (Decision::Allow, 1)] {
         let (_, report) = read(chat.prompt("go").await.unwrap()).await;
@@ -199,12 +176,12 @@ fn context(
 async fn check_once(storage: &Storage, id: SessionId, when: &str) {
     let cancelled = events(storage, id, EventType::SESSION_TIMER_CANCELLED).await;
     let scheduled = events(storage, id, EventType::SESSION_TIMER_SCHEDULED).await;
-    let told = events(storage, id, EventType::SESSION_CHILD_CREATED).await;
+    let created = events(storage, id, EventType::SESSION_CHILD_CREATED).await;
     // One of the timers was there before.
-    assert_eq!((cancelled.len(), scheduled.len(), told.len()), (1, 2, 1), "{when}");
+    assert_eq!((cancelled.len(), scheduled.len(), created.len()), (1, 2, 1), "{when}");
     let made = children(storage, id).await;
     assert_eq!(made.len(), 1, "{when}");
-    assert!(told[0].payload.get().contains(&made[0].to_string()), "{when}");
+    assert!(created[0].payload.get().contains(&made[0].to_string()), "{when}");
     assert_eq!(events(storage, made[0], EventType::USER_MESSAGE).await.len(), 1, "{when}");
 }
 
@@ -212,11 +189,11 @@ async fn check_once(storage: &Storage, id: SessionId, when: &str) {
 /// effect once, and says what it did the first time. A later call of the same id is another call.
 async fn repeated_call_takes_effect_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
-    let clock = clock();
+    let clock = SetClock::stopped();
     let effects = Effects::default().with_clock(clock.clone());
     let storage = storage.with_effects(effects.clone());
     let (session, run) = calling(&storage, &effects).await;
-    let mut said = Vec::new();
+    let mut outputs = Vec::new();
     for (tool, input) in TOOLS {
         let mut makers = tokio::task::JoinSet::new();
         for _ in 0..8 {
@@ -228,7 +205,7 @@ async fn repeated_call_takes_effect_once(site: Site) {
             results.push(made.unwrap().unwrap());
         }
         assert!(results.iter().all(|result| *result == results[0]), "{name}: {results:?}");
-        said.push(results.remove(0));
+        outputs.push(results.remove(0));
     }
     check_once(&storage, session.id, name).await;
     // So much later that the record no longer remembers the commits, by a clock that went on.
@@ -236,11 +213,11 @@ async fn repeated_call_takes_effect_once(site: Site) {
         let label = NewEvent::updated(Patch::new().with_label("n", n.to_string()));
         storage.sessions.append(session.id, session.head, vec![label]).await.unwrap();
     }
-    clock.0.fetch_add(7_000_000_000, Ordering::SeqCst);
-    for ((tool, input), said) in TOOLS.into_iter().zip(&said) {
+    clock.forward(7_000);
+    for ((tool, input), output) in TOOLS.into_iter().zip(&outputs) {
         let context = context(&storage, &effects, &session, run, tool);
         let again = SessionTools::new().call(tool, json(input), context).await.unwrap();
-        assert_eq!(again, *said, "{name}");
+        assert_eq!(again, *output, "{name}");
     }
     check_once(&storage, session.id, name).await;
 
@@ -286,7 +263,7 @@ async fn crash_during_a_call_takes_effect_at_most_once(site: Site) {
             let turn =
                 Turn::new().call("w", "schedule_timer", json(TIMER)).call("c", "start_child", json(CHILD));
             let model = ScriptedProvider::new([turn, Turn::new().text("done")]);
-            let clock = clock();
+            let clock = SetClock::stopped();
             let living = agent(&storage, model.clone(), &clock, SessionTools::new(), Config::default());
             let chat = living.open(&device(&format!("{applied} {again} {at}"))).await.unwrap();
             let dying = Dying::new(&storage);
@@ -318,12 +295,12 @@ async fn crash_during_a_call_takes_effect_at_most_once(site: Site) {
                 read(run).await;
             }
             let timers = events(&storage, chat.id(), EventType::SESSION_TIMER_SCHEDULED).await.len();
-            let told = events(&storage, chat.id(), EventType::SESSION_CHILD_CREATED).await.len();
+            let created = events(&storage, chat.id(), EventType::SESSION_CHILD_CREATED).await.len();
             let made = children(&storage, chat.id()).await.len();
-            assert!(timers <= 1 && made <= 1 && told <= made, "{when}: {timers} {made} {told}");
+            assert!(timers <= 1 && made <= 1 && created <= made, "{when}: {timers} {made} {created}");
             for (call, results) in calls(&chat).await {
                 assert_eq!(results.len(), 1, "{when}");
-                let done = if call.name == "schedule_timer" { timers } else { made.min(told) };
+                let done = if call.name == "schedule_timer" { timers } else { made.min(created) };
                 let repeated = again && open.contains(&call.call.to_string());
                 assert!(
                     done == 1 || (results[0].outcome != ToolOutcome::Ok && !repeated),

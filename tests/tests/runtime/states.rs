@@ -1,10 +1,6 @@
 //! A session's way through its states, as a host sees it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-
-use crate::common::{agent, check_log, device, queued, read, said};
-use agent_core::clock::Effects;
+use crate::common::{Scene, SetClock, agent, agent_at, check_log, device, dialogue, queued, read};
 use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{Failure, Patch, Timer, Title};
@@ -12,7 +8,7 @@ use agent_core::session::NewSession;
 use agent_core::state::{Reason, SessionState};
 use agent_core::{ErrorKind, Seq, SessionStoreExt, Timestamp, WorkspaceId};
 use agent_runtime::context::ModelMessage;
-use agent_runtime::{AgentBuilder, EchoProvider, ScriptedProvider, Turn};
+use agent_runtime::{Config, EchoProvider, ScriptedProvider, Turn};
 use agent_tests::{Site, each_store};
 
 /// Inputs sent while a session is prepared are kept, and served once it is ready.
@@ -72,26 +68,12 @@ async fn pending_inputs_survive_and_are_answered_once(site: Site) {
 
 each_store!(pending_inputs_survive_and_are_answered_once);
 
-#[derive(Debug)]
-struct SetClock(AtomicI64);
-
-impl agent_core::clock::Clock for SetClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_micros(self.0.fetch_add(1, Ordering::SeqCst))
-    }
-}
-
 /// A timer performs no run where nothing waits or is due, and exactly one where something is.
 async fn run_pending_starts_at_most_one_run(site: Site) {
     let (name, storage) = (site.name, site.open().await);
-    let clock = Arc::new(SetClock(AtomicI64::new(1_000_000)));
+    let clock = SetClock::at(Timestamp::from_micros(1_000_000));
     let model = ScriptedProvider::new([Turn::new().text("due"), Turn::new().text("never")]);
-    let agent = AgentBuilder::new()
-        .with_llm(model.clone())
-        .with_storage(storage.clone())
-        .with_effects(Effects::default().with_clock(clock.clone()))
-        .build()
-        .unwrap();
+    let agent = agent_at(&clock, &storage, model.clone(), Config::default(), []);
     let chat = agent.open(&device("laptop")).await.unwrap();
     assert!(chat.run_pending().await.unwrap().is_none(), "{name}: nothing waits");
     let at = Timestamp::from_micros(60_000_000);
@@ -101,11 +83,11 @@ async fn run_pending_starts_at_most_one_run(site: Site) {
     agent.storage().sessions.append(chat.id(), chat.record().head, vec![timer]).await.unwrap();
     assert!(chat.run_pending().await.unwrap().is_none(), "{name}: not due yet");
     assert!(chat.run_when_free().await.unwrap().is_none(), "{name}: nor does it wait for that");
-    clock.0.store(60_000_000, Ordering::SeqCst);
+    clock.set(at);
     let (text, report) = read(chat.run_pending().await.unwrap().unwrap()).await;
     assert_eq!((text.as_str(), report.status.state), ("due", SessionState::Idle), "{name}");
-    let told = "The scheduled timer \"daily\" is due. Water the plants.";
-    assert_eq!(model.requests()[0].messages, [ModelMessage::System(told.to_owned())], "{name}");
+    let notice = "The scheduled timer \"daily\" is due. Water the plants.";
+    assert_eq!(model.requests()[0].messages, [ModelMessage::System(notice.to_owned())], "{name}");
     assert!(chat.run_pending().await.unwrap().is_none(), "{name}: done once");
     assert_eq!(chat.refresh().await.unwrap().counts.runs, 1, "{name}");
     check_log(&chat).await;
@@ -115,9 +97,7 @@ each_store!(run_pending_starts_at_most_one_run);
 
 /// A failed session keeps what failed, refuses inputs, and goes on only when it is recovered.
 async fn a_failed_session_is_recovered_explicitly(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, storage, chat, .. } = Scene::echo(&site).await;
     chat.send("kept").await.unwrap();
     let failure = Failure::new(Reason::SystemError, "the disk is gone");
     storage.sessions.trigger(chat.id(), Trigger::Fail(failure.clone())).await.unwrap();
@@ -128,16 +108,14 @@ async fn a_failed_session_is_recovered_explicitly(site: Site) {
     assert!(chat.run_pending().await.unwrap().is_none(), "{name}");
     chat.clear_failure().await.unwrap();
     assert_eq!(read(chat.run_pending().await.unwrap().unwrap()).await.0, "kept", "{name}");
-    assert_eq!(said(&chat).await.len(), 2, "{name}");
+    assert_eq!(dialogue(&chat).await.len(), 2, "{name}");
 }
 
 each_store!(a_failed_session_is_recovered_explicitly);
 
 /// The status and its reason are read from the record, at every station.
 async fn status_and_reason_are_in_the_record(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, chat, .. } = Scene::echo(&site).await;
     let status = async || {
         let now = chat.refresh().await.unwrap();
         (now.status.state, now.status.reason)
@@ -158,9 +136,7 @@ each_store!(status_and_reason_are_in_the_record);
 
 /// A title that a person set stays; a change that depends on what was read is refused after another's.
 async fn attributes_are_changed_separately(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, agent, chat, .. } = Scene::echo(&site).await;
     chat.set_title("Küche 🍳").await.unwrap();
     chat.update(Patch::new().with_title(Title::generated("made up")).with_label("project", "x"))
         .await
@@ -186,8 +162,8 @@ async fn sessions_of_a_workspace_are_independent(site: Site) {
     let second = agent.new_session(workspace, &Patch::new().with_label("kind", "side")).await.unwrap();
     read(main.prompt("to the main one").await.unwrap()).await;
     read(second.prompt("to the second").await.unwrap()).await;
-    assert_eq!(said(&second).await[0].1, "to the second", "{name}");
-    assert_eq!(said(&main).await.len(), 2, "{name}");
+    assert_eq!(dialogue(&second).await[0].1, "to the second", "{name}");
+    assert_eq!(dialogue(&main).await.len(), 2, "{name}");
     assert_eq!(agent.open(&device("laptop")).await.unwrap().id(), main.id(), "{name}");
     let absent = WorkspaceId::from_uuid(agent.effects().new_uuid());
     let error = agent.new_session(absent, &Patch::new()).await.unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{agent, agent_with, check_log, device, eventually, log, queued, read, said, until_text};
+use crate::common::{Scene, agent, check_log, device, dialogue, eventually, log, queued, read, until_text};
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::{EventType, NewEvent};
 use agent_core::model::{Patch, Timer};
@@ -19,11 +19,9 @@ fn held_turn(gate: &Gate) -> Turn {
 
 /// A run that is cancelled in the middle of its answer stores what it said, and the session is idle again.
 async fn cancel_keeps_the_partial_text(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let gate = Gate::new();
     let model = ScriptedProvider::new([held_turn(&gate), Turn::new().text("new")]);
-    let agent = agent(&storage, model.clone());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, agent: _, chat, .. } = Scene::new(&site, model.clone()).await;
     let mut run = chat.prompt("tell me").await.unwrap();
     assert_eq!(until_text(&mut run).await, "half of ", "{name}");
     run.cancel();
@@ -32,7 +30,7 @@ async fn cancel_keeps_the_partial_text(site: Site) {
     assert_eq!(report.text, "half of ", "{name}");
     let now = chat.refresh().await.unwrap();
     assert_eq!((now.status.state, now.status.reason), (SessionState::Idle, Reason::Interrupted), "{name}");
-    assert_eq!(said(&chat).await, [("user", "tell me".into()), ("agent", "half of ".into())], "{name}");
+    assert_eq!(dialogue(&chat).await, [("user", "tell me".into()), ("agent", "half of ".into())], "{name}");
 
     gate.open();
     read(chat.prompt("again").await.unwrap()).await;
@@ -44,11 +42,9 @@ each_store!(cancel_keeps_the_partial_text);
 
 /// A run that is cancelled before it says anything ends as well, and so does one whose stream is read elsewhere.
 async fn cancel_works_before_output_and_via_canceller(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let gate = Gate::new();
     let silent = Turn::new().gate(&gate).text("never");
-    let agent = agent(&storage, ScriptedProvider::new([silent.clone(), silent]));
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, chat, .. } = Scene::new(&site, ScriptedProvider::new([silent.clone(), silent])).await;
     let run = chat.prompt("1").await.unwrap();
     run.cancel();
     assert_eq!(read(run).await.1.outcome, RunOutcome::Interrupted, "{name}");
@@ -58,7 +54,7 @@ async fn cancel_works_before_output_and_via_canceller(site: Site) {
     tokio::task::yield_now().await;
     canceller.cancel();
     assert_eq!(reader.await.unwrap().1.outcome, RunOutcome::Interrupted, "{name}");
-    assert_eq!(said(&chat).await.len(), 2, "{name}");
+    assert_eq!(dialogue(&chat).await.len(), 2, "{name}");
 }
 
 each_store!(cancel_works_before_output_and_via_canceller);
@@ -90,9 +86,7 @@ each_store!(an_interrupt_from_another_device_ends_the_run, start_paused = true);
 
 /// An interrupt of what waits closes inputs and timers, so that nothing runs afterwards.
 async fn interrupt_clears_pending_work(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, storage, chat, .. } = Scene::echo(&site).await;
     chat.send("later").await.unwrap();
     let timer = NewEvent::timer_scheduled(Timer::new("daily", Timestamp::MIN));
     storage.sessions.append(chat.id(), chat.record().head, vec![timer]).await.unwrap();
@@ -194,9 +188,9 @@ async fn archived_and_terminated_sessions_refuse_prompts(site: Site) {
     let fork = chat.fork(None).await.unwrap();
     chat.terminate().await.unwrap();
     assert!(chat.prompt("more").await.is_err(), "{name}");
-    assert_eq!(said(&chat).await.len(), 4, "{name}: still readable");
+    assert_eq!(dialogue(&chat).await.len(), 4, "{name}: still readable");
     assert_eq!(read(fork.prompt("on").await.unwrap()).await.0, "on", "{name}: and can be forked");
-    assert_eq!(said(&fork).await.len(), 6, "{name}");
+    assert_eq!(dialogue(&fork).await.len(), 6, "{name}");
     chat.delete().await.unwrap();
     let gone = chat.runtime().conversation_by_id(chat.id()).await.unwrap_err();
     assert_eq!(*gone.kind(), ErrorKind::Deleted, "{name}");
@@ -215,7 +209,7 @@ async fn terminate_stops_a_run(site: Site) {
     chat.terminate().await.unwrap();
     let (_, end) = crate::common::try_read(run).await;
     assert!(matches!(end.unwrap_err().kind(), ErrorKind::Fenced { .. }), "{name}");
-    assert_eq!(said(&chat).await.len(), 1, "{name}");
+    assert_eq!(dialogue(&chat).await.len(), 1, "{name}");
 }
 
 each_store!(terminate_stops_a_run, start_paused = true);
@@ -254,7 +248,7 @@ async fn shutdown_waits_then_interrupts(site: Site) {
     assert!(closing.await.unwrap() >= Duration::from_secs(10), "{name}");
     assert_eq!(read(late_run).await.1.outcome, RunOutcome::Interrupted, "{name}");
     assert_eq!(late.refresh().await.unwrap().status.state, SessionState::Idle, "{name}");
-    assert_eq!(said(&late).await.last().unwrap().1, "half of ", "{name}");
+    assert_eq!(dialogue(&late).await.last().unwrap().1, "half of ", "{name}");
     assert!(late.run_pending().await.is_err(), "{name}");
     agent.shutdown(Duration::ZERO).await.unwrap();
 }
@@ -263,9 +257,7 @@ each_store!(shutdown_waits_then_interrupts, start_paused = true);
 
 /// A shutdown with nothing at work returns at once.
 async fn an_idle_shutdown_returns_at_once(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, agent, chat, .. } = Scene::echo(&site).await;
     read(chat.prompt("hello").await.unwrap()).await;
     let since = Instant::now();
     agent.shutdown(Duration::from_secs(60)).await.unwrap();
@@ -277,10 +269,8 @@ each_store!(an_idle_shutdown_returns_at_once, start_paused = true);
 /// Whoever follows a session is given all that its last runs stored, and then the stream ends; so it does for
 /// those who follow later, and where a run did not end in time.
 async fn follow_ends_at_shutdown(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let gate = Gate::new();
-    let agent = agent(&storage, ScriptedProvider::new([held_turn(&gate)]));
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, agent, chat, .. } = Scene::new(&site, ScriptedProvider::new([held_turn(&gate)])).await;
     let idle = agent.new_session(chat.record().workspace, &Patch::new()).await.unwrap();
     let mut run = chat.prompt("go").await.unwrap();
     until_text(&mut run).await;
@@ -305,14 +295,12 @@ each_store!(follow_ends_at_shutdown);
 
 /// With spans on, each run and tool has a start and an end, also where it was interrupted.
 async fn spans_are_closed_by_an_interrupt(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let gate = Gate::new();
     let model = ScriptedProvider::new([
         Turn::new().call("c", "nothing", agent_core::json::RawJson::empty_object()),
         held_turn(&gate),
     ]);
-    let agent = agent_with(&storage, model, Config::default().with_spans(true), []);
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, chat, .. } = Scene::with(&site, model, Config::default().with_spans(true), []).await;
     let mut run = chat.prompt("go").await.unwrap();
     until_text(&mut run).await;
     assert_eq!(chat.refresh().await.unwrap().open_spans.len(), 1, "{name}: the run's");

@@ -103,8 +103,8 @@ async fn messages_are_read_a_page_at_a_time() {
     let faulty = Faulty::new(MemoryStore::new().into());
     let agent = agent(&faulty.storage(), EchoProvider::new());
     let chat = agent.conversation("key").await.unwrap();
-    let said: Vec<_> = (0..1000).map(|n| NewEvent::user_message(format!("{n}"))).collect();
-    agent.storage().sessions.append(chat.id(), Seq::ZERO, said).await.unwrap();
+    let events: Vec<_> = (0..1000).map(|n| NewEvent::user_message(format!("{n}"))).collect();
+    agent.storage().sessions.append(chat.id(), Seq::ZERO, events).await.unwrap();
     for newest in [false, true] {
         let before = faulty.reads();
         let mut messages = if newest { chat.messages_newest_first() } else { chat.messages() };
@@ -155,8 +155,8 @@ async fn damage_ends_a_stream_of_messages() {
     let before = agent(&storage, EchoProvider::new());
     let chat = before.conversation("key").await.unwrap();
     for n in 0..10 {
-        let said = vec![NewEvent::user_message(format!("text {n}"))];
-        storage.sessions.append(chat.id(), Seq::ZERO, said).await.unwrap();
+        let events = vec![NewEvent::user_message(format!("text {n}"))];
+        storage.sessions.append(chat.id(), Seq::ZERO, events).await.unwrap();
     }
     damage(&site, &chat, "text 4");
     for (mut messages, expected) in [
@@ -173,7 +173,7 @@ async fn damage_ends_a_stream_of_messages() {
     }
 }
 
-/// Every session that a query matches comes once, whatever the size of a page, the latest first.
+/// Every session that a query matches comes once, with pages of any size, the latest first.
 async fn sessions_come_once(site: Site) {
     let site = site.unsynced();
     let storage = site.open().await;

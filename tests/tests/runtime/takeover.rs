@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::{
-    Faulty, agent, agent_with, calls, check_log, device, ended, eventually, log, queued, read, said,
+    Faulty, agent, agent_with, calls, check_log, device, dialogue, ended, eventually, log, queued, read,
     until_text,
 };
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
@@ -220,7 +220,7 @@ async fn takeover_after_ttl_fences_the_old_holder(site: Site) {
     let late = under.sessions.commit(late).await.unwrap_err();
     assert!(matches!(late.kind(), ErrorKind::Fenced { .. }), "{name}");
     assert_eq!(other.refresh().await.unwrap().head, head, "{name}: nothing more was written");
-    assert!(!said(&other).await.iter().any(|(_, text)| text.contains("late")), "{name}");
+    assert!(!dialogue(&other).await.iter().any(|(_, text)| text.contains("late")), "{name}");
     check_log(&other).await;
 }
 
@@ -240,7 +240,7 @@ async fn a_live_holder_is_never_replaced(site: Site) {
     assert_eq!(other.refresh().await.unwrap().epoch, chat.record().epoch, "{name}");
     gate.open();
     assert_eq!(read(run).await.0, " late", "{name}");
-    assert_eq!(said(&chat).await.last().unwrap().1, "so late", "{name}");
+    assert_eq!(dialogue(&chat).await.last().unwrap().1, "so late", "{name}");
 }
 
 each_store!(a_live_holder_is_never_replaced, start_paused = true);
@@ -282,7 +282,7 @@ async fn a_dead_holder_is_replaced_by_a_stale_handle_too(site: Site) {
     assert_eq!(stale.record().status.state, SessionState::Idle, "{name}");
     assert_eq!(read(stale.prompt("second").await.unwrap()).await.0, "here", "{name}");
     assert_eq!(model.requests()[0].messages.len(), 2, "{name}");
-    let stored: Vec<_> = said(&stale).await.into_iter().map(|(_, text)| text).collect();
+    let stored: Vec<_> = dialogue(&stale).await.into_iter().map(|(_, text)| text).collect();
     assert_eq!(stored, ["first", "second", "here"], "{name}: nothing is doubled");
 }
 
@@ -436,7 +436,7 @@ async fn one_of_several_contenders_takes_over(site: Site) {
         answers += usize::from(task.await.unwrap().is_some());
     }
     assert_eq!(answers, 1, "{name}");
-    let stored: Vec<_> = said(&dead).await.into_iter().map(|(_, text)| text).collect();
+    let stored: Vec<_> = dialogue(&dead).await.into_iter().map(|(_, text)| text).collect();
     assert_eq!(stored, ["first", "mine"], "{name}");
     check_log(&dead).await;
 }
@@ -462,7 +462,7 @@ async fn prompt_is_reported_stored_if_the_takeover_fails(site: Site) {
         faulty.fail_pulses(1);
         queued(waiting.prompt("second").await.unwrap()).await;
         let second = ("user", "second".to_owned());
-        assert_eq!(said(&holder).await.iter().filter(|said| **said == second).count(), 1, "{name}");
+        assert_eq!(dialogue(&holder).await.iter().filter(|said| **said == second).count(), 1, "{name}");
         gate.open();
         read(run).await;
     }

@@ -47,7 +47,7 @@ async fn count(chat: &Conversation, text: &str) -> usize {
 
 fn tools_of(messages: &Messages) -> usize {
     let is_tool = |message: &&ModelMessage| match message {
-        ModelMessage::Agent(said) => said.calls().next().is_some(),
+        ModelMessage::Agent(message) => message.calls().next().is_some(),
         ModelMessage::ToolResults(_) => true,
         _ => false,
     };
@@ -56,7 +56,7 @@ fn tools_of(messages: &Messages) -> usize {
 
 /// By the host's choice a log keeps what tools are given and give, or not: then not a byte of it is in the log, the run
 /// itself goes on with all of it, and later runs are given the texts. The choice is recorded in the session and holds for
-/// it, whatever a later host is configured to; the session can be told another.
+/// it under each later configuration of the host; a patch of the session changes it.
 async fn tool_payload_policy_is_stored_in_the_session(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     for keep in [ToolPayloads::Store, ToolPayloads::Omit] {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{agent_with, calls, check_log, device, log, read, said};
+use crate::common::{Scene, agent_with, calls, check_log, device, dialogue, json, log, read};
 use agent_core::event::{EventType, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::session::SessionRecord;
@@ -14,10 +14,6 @@ use agent_core::{Error, ErrorKind, Result, SessionStore, Storage, async_trait};
 use agent_runtime::context::{ContextLimits, ModelMessage};
 use agent_runtime::{Config, Plugin, RunOutcome, RunReport, ScriptedProvider, ToolContext, ToolSpec, Turn};
 use agent_tests::{Site, each_store};
-
-fn json(text: &str) -> RawJson {
-    RawJson::parse(text).unwrap()
-}
 
 /// Tools that do what their names say.
 #[derive(Debug, Default)]
@@ -101,8 +97,8 @@ async fn a_call_is_stored_before_the_tool_runs(site: Site) {
     assert_eq!((answer.text().as_ref(), answer.calls().count()), ("I check.", 2), "{name}");
     let ModelMessage::ToolResults(results) = &messages[2] else { panic!("{name}") };
     assert_eq!(results.iter().map(|r| r.output.as_str()).collect::<Vec<_>>(), ["true", "42"], "{name}");
-    let said: Vec<_> = said(&chat).await.into_iter().map(|(_, text)| text).collect();
-    assert_eq!(said, ["go", "I check.", "42"], "{name}");
+    let texts: Vec<_> = dialogue(&chat).await.into_iter().map(|(_, text)| text).collect();
+    assert_eq!(texts, ["go", "I check.", "42"], "{name}");
 }
 
 each_store!(a_call_is_stored_before_the_tool_runs);
@@ -174,8 +170,8 @@ async fn hooks_are_called_and_isolated(site: Site) {
         }
     }
     let (name, storage) = (site.name, site.open().await);
-    let (tools, heard) = (Arc::new(Tools::default()), Arc::new(Mutex::default()));
-    let loud = |name| Arc::new(Loud(name, Arc::clone(&heard))) as _;
+    let (tools, recorded) = (Arc::new(Tools::default()), Arc::new(Mutex::default()));
+    let loud = |name| Arc::new(Loud(name, Arc::clone(&recorded))) as _;
     let model = ScriptedProvider::new([Turn::new().text("hi")]);
     // Not in the order of their names, and with one that fails between them.
     let plugins = [loud("z"), Arc::new(Bad) as _, loud("a"), tools.clone() as _, loud("m")];
@@ -184,7 +180,7 @@ async fn hooks_are_called_and_isolated(site: Site) {
     read(chat.prompt("go").await.unwrap()).await;
     assert_eq!(*tools.hooks.lock().unwrap(), ["before running", "after idle hi"], "{name}");
     let order = ["z before", "a before", "m before", "z after", "a after", "m after"];
-    assert_eq!(*heard.lock().unwrap(), order, "{name}: in the order of registration");
+    assert_eq!(*recorded.lock().unwrap(), order, "{name}: in the order of registration");
 }
 
 each_store!(hooks_are_called_and_isolated);
@@ -287,15 +283,13 @@ each_store!(results_of_an_answer_share_half_the_room);
 
 /// A run that is cancelled while a tool works gives the open call its one result, and starts no other tool.
 async fn cancel_during_a_tool_closes_the_call(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new([Turn::new()
         .call("a", "add", json("[1]"))
         .call("b", "sleep", json("{}"))
         .call("c", "add", json("[1]"))]);
     let tools = Arc::new(Tools::default());
     let config = Config::default().with_tool_timeout(Duration::from_secs(3600 * 2));
-    let agent = agent_with(&storage, model, config, [tools.clone() as _]);
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, chat, .. } = Scene::with(&site, model, config, [tools.clone() as _]).await;
     let run = chat.prompt("go").await.unwrap();
     crate::common::eventually(async || tools.called.load(Ordering::SeqCst) == 2).await;
     run.cancel();

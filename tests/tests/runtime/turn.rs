@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Faulty, agent, agent_with, calls, check_log, device, log, read, said};
+use crate::common::{Scene, agent, calls, check_log, device, dialogue, log, read};
 use agent_core::clock::Effects;
 use agent_core::event::{EventPayload, EventType, Message, NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
@@ -18,10 +18,9 @@ use futures::StreamExt;
 
 /// A turn is two commits, each whole: the input with the begin, the answer with the end.
 async fn a_turn_is_two_commits(site: Site) {
-    let (name, under) = (site.name, site.open().await);
-    let faulty = Faulty::new(under);
-    let agent = agent(&faulty.storage(), EchoProvider::new().with_delay(Duration::from_millis(1)));
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let (faulty, Scene { name, agent, chat, .. }) =
+        Scene::faulty(&site, EchoProvider::new().with_delay(Duration::from_millis(1)), Config::default())
+            .await;
     read(chat.prompt("first").await.unwrap()).await;
     let (before, head) = (faulty.commits(), chat.refresh().await.unwrap().head);
 
@@ -42,7 +41,7 @@ async fn a_turn_is_two_commits(site: Site) {
     assert_eq!(turn[0].transition().unwrap().unwrap().to, SessionState::Running, "{name}");
     assert_eq!(turn[1].transition().unwrap().unwrap().to, SessionState::Idle, "{name}");
     assert_eq!(turn[1].run, report.run, "{name}: what a run wrote names it");
-    assert_eq!(said(&chat).await.last().unwrap(), &("agent", text), "{name}");
+    assert_eq!(dialogue(&chat).await.last().unwrap(), &("agent", text), "{name}");
     check_log(&chat).await;
 }
 
@@ -63,9 +62,7 @@ async fn any_text_goes_through_a_prompt_unchanged(site: Site) {
         "\\\"\u{2028}",
         &big,
     ];
-    let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, agent: _, chat, .. } = Scene::echo(&site).await;
     let mut expected = Vec::new();
     for text in texts {
         let (answer, _) = read(chat.prompt(text).await.unwrap()).await;
@@ -77,7 +74,7 @@ async fn any_text_goes_through_a_prompt_unchanged(site: Site) {
             expected.push(("agent", answer));
         }
     }
-    let stored = said(&chat).await;
+    let stored = dialogue(&chat).await;
     assert!(stored == expected, "{name}: what is stored differs from what was said");
     check_log(&chat).await;
 }
@@ -106,13 +103,11 @@ async fn a_restart_restores_the_conversation(site: Site) {
 
 each_store!(a_restart_restores_the_conversation);
 
-/// The session's own system prompt is in force, survives clearing, and is told from injected text.
+/// The session's own system prompt is in force, survives clearing, and differs from injected text.
 async fn the_custom_system_prompt_is_restored(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new((0..3).map(|_| Turn::new().text("yes")));
     let config = Config::default().with_system_prompt("the host's");
-    let agent = agent_with(&storage, model.clone(), config, []);
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, storage, chat, .. } = Scene::with(&site, model.clone(), config, []).await;
     read(chat.prompt("1").await.unwrap()).await;
     chat.set_system_prompt("Antworte auf Deutsch. 🇩🇪").await.unwrap();
     let injected = agent_core::event::SystemMessage::injected("It is raining.");
@@ -161,7 +156,7 @@ async fn provider_and_model_are_recorded_when_they_change(site: Site) {
 
 each_store!(provider_and_model_are_recorded_when_they_change);
 
-/// A record that has no room for them does not keep a person from being heard.
+/// A record that has no room for them does not keep the input of a person out.
 async fn a_full_record_still_takes_prompts(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let chat = agent(&storage, EchoProvider::new()).open(&device("laptop")).await.unwrap();
@@ -175,10 +170,8 @@ each_store!(a_full_record_still_takes_prompts);
 
 /// Counts and last activity come from the record, without reading a message.
 async fn counts_read_no_messages(site: Site) {
-    let (name, under) = (site.name, site.open().await);
-    let faulty = Faulty::new(under);
-    let agent = agent(&faulty.storage(), EchoProvider::new());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let (faulty, Scene { name, chat, .. }) =
+        Scene::faulty(&site, EchoProvider::new(), Config::default()).await;
     for n in 0..5 {
         read(chat.prompt(n.to_string()).await.unwrap()).await;
     }
@@ -193,7 +186,7 @@ async fn counts_read_no_messages(site: Site) {
 
 each_store!(counts_read_no_messages);
 
-/// Each reason for which a model stops is told apart, in the record too.
+/// Each reason for which a model stops is distinguished, in the record too.
 async fn stop_reasons_are_in_the_record(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     for (stop, reason) in [
@@ -224,9 +217,7 @@ each_store!(stop_reasons_are_in_the_record);
 
 /// An input carries its metadata and who said it.
 async fn an_input_keeps_its_author_and_metadata(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, chat, .. } = Scene::echo(&site).await;
     let number = RawJson::parse("123456789012345678901234567890").unwrap();
     let input = agent_runtime::Input::new(Message::new("hi").with_metadata("n", number.clone()))
         .with_actor(agent_core::model::Actor::named(agent_core::model::Role::User, "alice").unwrap());
@@ -262,7 +253,7 @@ async fn a_clock_that_steps_back_changes_only_times(site: Site) {
     for n in 0..3 {
         read(chat.prompt(n.to_string()).await.unwrap()).await;
     }
-    let texts: Vec<_> = said(&chat).await.into_iter().map(|(_, text)| text).collect();
+    let texts: Vec<_> = dialogue(&chat).await.into_iter().map(|(_, text)| text).collect();
     assert_eq!(texts, ["0", "0", "1", "1", "2", "2"], "{name}");
     check_log(&chat).await;
 }
@@ -271,13 +262,12 @@ each_store!(a_clock_that_steps_back_changes_only_times);
 
 /// A run that nobody reads, and a prompt whose caller goes away, end by themselves.
 async fn dropped_run_continues_to_its_end(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new().with_delay(Duration::from_millis(2)));
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, agent: _, chat, .. } =
+        Scene::new(&site, EchoProvider::new().with_delay(Duration::from_millis(2))).await;
     drop(chat.prompt("one two three").await.unwrap());
     crate::common::eventually(async || chat.refresh().await.unwrap().status.state == SessionState::Idle)
         .await;
-    assert_eq!(said(&chat).await.last().unwrap().1, "one two three", "{name}");
+    assert_eq!(dialogue(&chat).await.last().unwrap().1, "one two three", "{name}");
 
     // Polled once and dropped: the begin goes on in its own task.
     let mut prompt = Box::pin(chat.prompt("four"));
@@ -287,7 +277,7 @@ async fn dropped_run_continues_to_its_end(site: Site) {
         () = std::future::ready(()) => {}
     }
     drop(prompt);
-    let answered = async || said(&chat).await.last().unwrap() == &("agent", "four".to_owned());
+    let answered = async || dialogue(&chat).await.last().unwrap() == &("agent", "four".to_owned());
     crate::common::eventually(answered).await;
 }
 
@@ -295,9 +285,7 @@ each_store!(dropped_run_continues_to_its_end);
 
 /// `follow` shows what other handles write, in order and once.
 async fn follow_yields_new_events_once_in_order(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, agent, chat, .. } = Scene::echo(&site).await;
     let mut follow = chat.follow(Seq::ZERO);
     let other = agent.open(&device("laptop")).await.unwrap();
     let writer = tokio::spawn(async move {
@@ -315,9 +303,7 @@ each_store!(follow_yields_new_events_once_in_order);
 
 /// An input that is larger than an event is refused before anything is written.
 async fn an_input_beyond_the_limit_is_refused_whole(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, chat, .. } = Scene::echo(&site).await;
     let head = chat.record().head;
     let error = chat.prompt("x".repeat(17 << 20)).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::LimitExceeded, "{name}");

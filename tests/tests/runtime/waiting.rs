@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{
-    Faulty, agent, agent_with, check_log, device, eventually, log, queued, read, said, until_text,
+    Faulty, Scene, agent, agent_with, check_log, device, dialogue, eventually, log, queued, read, until_text,
 };
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::{Decision, NewEvent, ToolConfirmation};
@@ -220,7 +220,7 @@ async fn a_killed_holder_is_replaced(site: Site) {
             true => assert!(begun.elapsed() < TTL, "{name}: {:?}", begun.elapsed()),
             false => assert!(begun.elapsed() >= ttl, "{name}: {:?}", begun.elapsed()),
         }
-        let texts: Vec<_> = said(&other).await.into_iter().map(|(_, text)| text).collect();
+        let texts: Vec<_> = dialogue(&other).await.into_iter().map(|(_, text)| text).collect();
         assert_eq!(texts, ["first", "second", "taken over"], "{name}");
         check_log(&other).await;
     }
@@ -230,9 +230,8 @@ each_store!(a_killed_holder_is_replaced, flavor = "multi_thread", worker_threads
 
 /// The future may be dropped at any time, also while it begins a run: there is one answer, and the next call has it.
 async fn waiting_may_be_dropped_at_any_time(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new().with_delay(Duration::from_millis(3)));
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, chat, .. } =
+        Scene::new(&site, EchoProvider::new().with_delay(Duration::from_millis(3))).await;
     let mut runs = 0;
     for step in 1..=6 {
         let input = Queued::new(chat.id(), chat.send(format!("input {step} in four words")).await.unwrap());
@@ -299,12 +298,12 @@ async fn a_run_for_another_input_is_no_answer(site: Site) {
     faulty.hold_commits(false);
     assert_eq!(waiting.await.unwrap().unwrap(), report, "{name}");
     assert_eq!(report.text, "first's", "{name}");
-    assert_eq!(said(&chat).await.last().unwrap().1, "second's", "{name}");
+    assert_eq!(dialogue(&chat).await.last().unwrap().1, "second's", "{name}");
 }
 
 each_store!(a_run_for_another_input_is_no_answer);
 
-/// The run that claimed the input may fail, again and again with the same text, or be interrupted: the caller is told
+/// The run that claimed the input may fail, again and again with the same text, or be interrupted: the caller gets
 /// that, with the text until then.
 async fn the_end_of_the_run_is_reported(site: Site) {
     let (name, storage) = (site.name, site.open().await);
@@ -373,9 +372,7 @@ each_store!(a_question_is_reported);
 
 /// If the session may not run, the error says why, and the input is answered after that.
 async fn a_session_that_may_not_run_is_reported(site: Site) {
-    let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new());
-    let chat = agent.open(&device("laptop")).await.unwrap();
+    let Scene { name, storage, agent, chat } = Scene::echo(&site).await;
     let send = async |text: &str| Queued::new(chat.id(), chat.send(text).await.unwrap());
     let input = send("one").await;
     chat.suspend().await.unwrap();
@@ -429,7 +426,7 @@ async fn what_is_no_input_is_refused() {
     }
 }
 
-/// In a shutdown a run of this process has its time, and so have those who wait for it; others are told.
+/// In a shutdown a run of this process has its time, and so have those who wait for it; others get an error.
 #[tokio::test]
 async fn a_shutdown_is_reported() {
     let storage = MemoryStore::new().into();

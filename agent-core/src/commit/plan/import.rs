@@ -61,16 +61,11 @@ pub(super) fn restore(now: Option<&SessionRecord>, commit: &Commit, events: &[Ev
 /// has.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
-/// # use agent_core::clock::Effects;
-/// # use agent_core::session::NewSession;
-/// # use agent_core::store::ReadEvents;
 /// use agent_core::commit::apply_untrusted;
 ///
-/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(new).await?;
+/// # let (store, effects, session) = session().await?;
 /// let mut folded = None;
 /// for event in store.read(session.id, ReadEvents::first(100)).await?.events {
 ///     apply_untrusted(&mut folded, session.id, &event)?;

@@ -28,14 +28,6 @@ use crate::session::{NewSession, OPEN_CALLS_MAX, RECORD_CONTENT_MAX_BYTES, Sessi
 ///     }
 ///     Ok(planned.committed())
 /// }
-/// # use agent_core::clock::Effects;
-/// # use agent_core::session::NewSession;
-/// # let effects = Effects::default();
-/// # let new = NewSession::new(effects.new_session_id(), agent_core::WorkspaceId::DEFAULT);
-/// # let (mut log, mut record) = (Vec::new(), None);
-/// # let committed = commit(&mut log, &mut record, &Commit::create(&effects, new))?;
-/// # assert_eq!((log.len() as u64, record.as_ref()), (committed.last.get(), Some(&committed.session)));
-/// # Ok::<(), agent_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]

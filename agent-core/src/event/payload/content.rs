@@ -189,12 +189,6 @@ impl Part {
     }
 
     /// Returns the tag that is stored as `type`.
-    ///
-    /// ```
-    /// use agent_core::event::Part;
-    ///
-    /// assert_eq!(Part::refusal("I cannot help with that.").tag(), "refusal");
-    /// ```
     pub fn tag(&self) -> Cow<'_, str> {
         Cow::Borrowed(match self {
             Self::Text { .. } => "text",

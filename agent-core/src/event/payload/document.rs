@@ -10,16 +10,12 @@ use crate::setters;
 /// Payload of `session.document_written`: one complete version of a document.
 ///
 /// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
-/// # use agent_core::clock::Effects;
-/// # use agent_core::session::NewSession;
 /// use agent_core::Revision;
 /// use agent_core::event::{DocumentWritten, NewEvent};
 ///
-/// # let (store, effects) = (MemoryStore::new().sessions(&Effects::default()), Effects::default());
-/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-/// # let session = store.create(new).await?;
+/// # let (store, effects, session) = session().await?;
 /// let text = Some("1. Book the flight".to_owned());
 /// let plan = DocumentWritten::after(session.document("plan"), "plan", text).with_format(1).with_limit(Some(4096));
 /// let events = vec![NewEvent::document_written(plan)];

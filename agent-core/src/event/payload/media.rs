@@ -144,15 +144,6 @@ impl Media {
     /// Returns the SHA-256 of the bytes; for an address, that of the address.
     ///
     /// Computed again for bytes in the event itself.
-    ///
-    /// ```
-    /// use agent_core::BlobName;
-    /// use agent_core::event::Media;
-    ///
-    /// let name = BlobName::of(b"\x89PNG");
-    /// assert_eq!(Media::inline("image/png", *b"\x89PNG").digest(), name);
-    /// assert_eq!(Media::blob("image/png", name, 4).digest(), name);
-    /// ```
     pub fn digest(&self) -> BlobName {
         match &self.source {
             MediaSource::Inline(bytes) => BlobName::of(bytes),

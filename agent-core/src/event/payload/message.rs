@@ -141,13 +141,6 @@ impl Message {
     }
 
     /// Adds a part. The text of a text or refusal is also added to `text`, on a line of its own.
-    ///
-    /// ```
-    /// use agent_core::event::{Message, Part};
-    ///
-    /// let message = Message::new("One.").with_part(Part::text("Two."));
-    /// assert_eq!((message.text.as_str(), message.parts.len()), ("One.\nTwo.", 2));
-    /// ```
     pub fn with_part(mut self, part: Part) -> Self {
         let mut parts = spelled_out(&self.text, self.parts);
         parts.push(part);
@@ -169,13 +162,6 @@ impl Message {
         pub const fn with_index(index: u32) => part = Some(index);
 
         /// Sets the number of bytes of the text that a model is shown.
-        ///
-        /// ```
-        /// use agent_core::event::{Message, NewEvent};
-        ///
-        /// let long = Message::new("A long story …").with_shown(6);
-        /// assert_eq!(NewEvent::from(long).payload.get(), r#"{"text":"A long story …","shown":6}"#);
-        /// ```
         pub const fn with_shown(bytes: u64) => shown = Some(bytes);
 
         /// Sets whether the model is told how to read the rest of a text of which it is shown a part.

@@ -52,30 +52,9 @@ impl ToolUse {
 
     setters! {
         /// Sets whether the log does not keep the input.
-        ///
-        /// ```
-        /// use agent_core::event::ToolUse;
-        /// use agent_core::json::RawJson;
-        ///
-        /// let call = ToolUse::new("call-1".parse()?, "weather", RawJson::empty_object()).with_omitted(true);
-        /// assert_eq!(RawJson::of(&call)?.get(), r#"{"call":"call-1","name":"weather","input":{},"omitted":true}"#);
-        /// # Ok::<(), agent_core::Error>(())
-        /// ```
         pub const fn with_omitted(omitted: bool) => omitted = omitted;
 
         /// Sets the input as the model wrote it, for one that is no JSON object.
-        ///
-        /// ```
-        /// use agent_core::event::ToolUse;
-        /// use agent_core::json::RawJson;
-        ///
-        /// let call = ToolUse::new("call-1".parse()?, "shell", RawJson::empty_object()).with_malformed("{\"command\":");
-        /// assert_eq!(
-        ///     RawJson::of(&call)?.get(),
-        ///     r#"{"call":"call-1","name":"shell","input":{},"malformed":"{\"command\":"}"#
-        /// );
-        /// # Ok::<(), agent_core::Error>(())
-        /// ```
         pub fn with_malformed(text: impl Into<String>) => malformed = Some(text.into());
 
         /// Sets the item as the provider gave it.
@@ -154,16 +133,6 @@ impl ToolResult {
     }
 
     /// Adds a part to the output.
-    ///
-    /// ```
-    /// use agent_core::event::{Media, Part, ToolOutcome, ToolResult};
-    /// use agent_core::json::RawJson;
-    ///
-    /// let shot = Part::Image(Media::inline("image/png", *b"\x89PNG"));
-    /// let result = ToolResult::new("call-1".parse()?, ToolOutcome::Ok, RawJson::of(&"done")?).with_part(shot);
-    /// assert_eq!(result.text_view().as_deref(), Some("[image, image/png, 4 bytes]"));
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
     pub fn with_part(mut self, part: Part) -> Self {
         self.content.push(part);
         self
@@ -174,22 +143,6 @@ impl ToolResult {
         pub fn with_structured(structured: RawJson) => structured = Some(structured);
 
         /// Sets the whole output, of which `output` is only a preview.
-        ///
-        /// ```
-        /// use agent_core::event::{FullOutput, ToolOutcome, ToolResult};
-        /// use agent_core::json::RawJson;
-        ///
-        /// let result = ToolResult::new("call-1".parse()?, ToolOutcome::Ok, RawJson::of(&"1 …")?)
-        ///     .with_full(FullOutput::text("1 2 3"));
-        /// assert_eq!(
-        ///     RawJson::of(&result)?.get(),
-        ///     concat!(
-        ///         r#"{"call":"call-1","outcome":"ok","output":"1 …","#,
-        ///         r#""full":{"media":"text/plain","bytes":5,"text":"1 2 3"}}"#
-        ///     )
-        /// );
-        /// # Ok::<(), agent_core::Error>(())
-        /// ```
         pub fn with_full(full: FullOutput) => full = Some(full);
 
         /// Sets whether the log does not keep the output.
@@ -241,22 +194,6 @@ impl FullOutput {
     }
 
     /// Creates an output that a blob of the session holds.
-    ///
-    /// ```
-    /// use agent_core::BlobName;
-    /// use agent_core::event::FullOutput;
-    /// use agent_core::json::RawJson;
-    ///
-    /// let full = FullOutput::blob(BlobName::of(b"hello"), 5);
-    /// assert_eq!(
-    ///     RawJson::of(&full)?.get(),
-    ///     concat!(
-    ///         r#"{"media":"text/plain","bytes":5,"#,
-    ///         r#""sha256":"2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"}"#
-    ///     )
-    /// );
-    /// # Ok::<(), agent_core::Error>(())
-    /// ```
     pub fn blob(sha256: BlobName, bytes: u64) -> Self {
         Self { media_type: "text/plain".to_owned(), bytes, text: None, sha256: Some(sha256) }
     }

@@ -146,7 +146,7 @@ async fn no_word_outlives_a_deletion() {
 
 /// The same while requests fail, get lost, and land late or twice.
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_a_deletion_ends() {
+async fn a_deletion_ends_after_any_failure() {
     let mut late = 0;
     for seed in 0..60 {
         late += course(seed, FaultPlan::hostile(80)).await;

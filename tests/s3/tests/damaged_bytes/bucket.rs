@@ -315,7 +315,7 @@ async fn forged_bucket_objects_are_read_or_refused() {
     assert!(changed > 0);
 }
 
-/// Asks everything, then writes to everything, whatever comes of it.
+/// Asks everything, then writes to everything, and ignores the results.
 async fn read_and_write(storage: &Storage, names: &Names, effects: &Effects) -> Answers {
     let answers = Answers::of(storage, names).await;
     for id in &names.sessions {

@@ -62,7 +62,7 @@ pub(crate) struct Fixture {
 pub(crate) enum Guard {
     /// It has checksums, or is derived: for nothing else.
     Checked,
-    /// People edit it: for whatever it says now, if it is whole.
+    /// People edit it: its present text counts, if it is whole.
     Edited,
     /// It is not read.
     Unread,
@@ -94,7 +94,7 @@ impl Fixture {
     }
 
     /// What a damaged log may be taken for: a log of which the last commits did not happen, where the damage reaches into
-    /// the last of them. That cannot be told from a write that never ended.
+    /// the last of them. That looks like a write that never ended.
     pub(crate) fn earlier(&self, name: &Path, damage: Damage, len: usize) -> Option<&Answers> {
         let (_, commits) = self.logs.iter().find(|(log, _)| log == name)?;
         let before = commits.iter().rfind(|(end, _)| *end <= damage.first())?;

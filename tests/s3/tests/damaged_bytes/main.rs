@@ -25,7 +25,7 @@ use answers::{Answers, Verdict};
 use fixture::{Fixture, Guard, Kind, Names};
 use tempfile::TempDir;
 
-/// How many damages to each file of a store are tried, unless told.
+/// How many damages to each file of a store are tried by default.
 const TRIES: usize = 120;
 
 static PANICS: AtomicUsize = AtomicUsize::new(0);

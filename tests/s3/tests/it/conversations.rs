@@ -39,7 +39,7 @@ fn holding(simulator: &Simulator, text: &str) -> Vec<String> {
     simulator.keys().into_iter().filter(holds).collect()
 }
 
-/// The key of a session in the lists of a bucket is of a minute, and is written anew once in 15 minutes.
+/// The key of a session in the lists of a bucket is of a minute, and is written again once in 15 minutes.
 #[tokio::test]
 async fn the_latest_session_is_known_despite_stale_lists() {
     let simulator = Simulator::new(1);

@@ -41,7 +41,7 @@ fn refused(done: agent_core::Result<LayeredConfig>) -> Error {
 }
 
 /// The workspace's fields win one by one, at any depth; arrays are replaced; what it does not say is inherited; each
-/// value tells where it comes from.
+/// value has its layer.
 #[test]
 fn the_workspace_overrides_field_by_field() {
     let config = merged(

@@ -17,7 +17,7 @@ use agent_core::{
 };
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 
-/// A session in a store that counts how often it is read, and fails where it is told to.
+/// A session in a store that counts how often it is read, and fails on demand.
 #[derive(Debug)]
 struct Site {
     inner: MemoryStore,
@@ -127,7 +127,7 @@ fn user(text: &str) -> ModelMessage {
     ModelMessage::user(text)
 }
 
-/// A summary comes first, and is given as it was committed, whatever the limits are.
+/// A summary comes first, and is given as it was committed, with any limits.
 #[tokio::test]
 async fn summary_comes_first_and_whole() {
     let site = Site::new().await;
@@ -178,7 +178,7 @@ async fn newest_messages_that_fit_are_included() {
     assert_eq!(site.context(ContextLimits::new(3, 1 << 20)).await.unwrap().messages().len(), 3);
 }
 
-/// Peers 14: what the agent says while a call is open follows the call's result; ids that are used again are told apart.
+/// Peers 14: what the agent says while a call is open follows the call's result; ids that are used again are distinguished.
 #[tokio::test]
 async fn an_open_call_keeps_its_result_and_its_id() {
     let site = Site::new().await;
@@ -338,7 +338,7 @@ async fn search_for_a_distant_call_is_bounded() {
     }
 }
 
-/// A model is given the messages in their order, and a stale writer is told so, through a store.
+/// A model is given the messages in their order, and a stale writer gets an error, through a store.
 #[tokio::test]
 async fn model_receives_the_replaced_history_in_order() {
     let (store, effects) = (MemoryStore::default(), Effects::default());

@@ -39,7 +39,7 @@ async fn family(store: &MemoryStore, effects: &Effects) -> (Arc<SessionRecord>, 
     (session, fork)
 }
 
-/// The document, changed by whoever forges it, with a checksum that fits.
+/// The document, changed by a forger, with a checksum that fits.
 fn forged(document: &str, change: impl FnOnce(&mut Value)) -> String {
     let mut value: Value = serde_json::from_str(document).unwrap();
     change(&mut value);

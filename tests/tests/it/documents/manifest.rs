@@ -324,7 +324,7 @@ impl SessionStoreWrapper for Silent {
     }
 }
 
-/// An ancestor that was in the middle of its work is not brought along, since whoever looks after sessions would do
+/// An ancestor that was in the middle of its work is not brought along, since a scheduler would do
 /// that work again; with its own document the session comes after it. Nothing is written before all of it can be.
 #[tokio::test]
 async fn import_brings_no_pending_work_of_ancestors() {

@@ -70,7 +70,7 @@ fn ended(notes: &[AuditEntry]) -> String {
     text
 }
 
-/// A deletion that comes with the events of another store is noted as any other; what else comes with them is not.
+/// A deletion that comes with the events of another store is recorded as any other; what else comes with them is not.
 async fn restored_deletion_is_recorded(site: Site) {
     let (plain, clock) = (site.fresh(0), Hands::new());
     let (storage, _) = audited(&plain, &clock);
@@ -87,7 +87,7 @@ async fn restored_deletion_is_recorded(site: Site) {
 
 each_store!(restored_deletion_is_recorded and mixed);
 
-/// Who did what, when, to which workspace, device and configuration is noted before and after, also where it failed
+/// Who did what, when, to which workspace, device and configuration is recorded before and after, also where it failed
 /// or changed nothing; reading notes nothing; a configuration's text is nowhere in the audit.
 async fn audit_records_actor_action_time_and_object(site: Site) {
     let (plain, clock) = (site.fresh(0), Hands::new());
@@ -130,7 +130,7 @@ async fn audit_records_actor_action_time_and_object(site: Site) {
 
 each_store!(audit_records_actor_action_time_and_object and files and mixed);
 
-/// What gc and a sweep remove is noted, each workspace and session by its id, with whose gc it was; a dry run notes
+/// What gc and a sweep remove is recorded, each workspace and session by its id, with whose gc it was; a dry run notes
 /// nothing; and neither removes the audit, however old it is.
 async fn gc_and_sweep_are_recorded_and_keep_the_audit(site: Site) {
     let (plain, clock) = (site.fresh(0), Hands::new());
@@ -202,8 +202,8 @@ async fn audit_is_append_only(site: Site) {
 
 each_store!(audit_is_append_only and files and mixed);
 
-/// Whichever call fails or is the last before the process dies, nothing was done that is not noted before; what
-/// was noted and has no outcome is the last; and an error of the audit is none about the workspace.
+/// Whichever call fails or is the last before the process dies, nothing was done that is not recorded before; what
+/// was recorded and has no outcome is the last; and an error of the audit is none about the workspace.
 async fn nothing_is_done_before_it_is_recorded(site: Site) {
     let mut unrecorded = 0;
     for cut in Cut::ALL {

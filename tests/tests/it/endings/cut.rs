@@ -24,7 +24,7 @@ pub(crate) enum Cut {
     Fails,
     /// The process dies before it: it and all later calls do nothing.
     DiesBefore,
-    /// The process dies after it: it is done, nobody is told, and all later calls do nothing.
+    /// The process dies after it: it is done, its reply is lost, and all later calls do nothing.
     DiesAfter,
 }
 

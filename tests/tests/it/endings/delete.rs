@@ -373,7 +373,7 @@ async fn delete_unlists_and_purge_removes_the_bytes(site: Site) {
 
 each_store!(delete_unlists_and_purge_removes_the_bytes and mixed);
 
-/// Who follows a session whose next events were purged is told so, and does not ask again and again.
+/// Who follows a session whose next events were purged gets an error, and does not read again and again.
 async fn follower_of_purged_events_is_notified(site: Site) {
     let (storage, clock) = (site.fresh(0), Hands::new());
     let main = world(&storage, &clock, "one").await.main;

@@ -32,7 +32,7 @@ fn agent(storage: &Storage, clock: &Hands, model: impl LlmProvider) -> AgentRunt
     builder.with_storage(storage.clone()).with_effects(effects(clock)).build().unwrap()
 }
 
-/// Fills a session with the secret, wherever a text may be: in its record, and in events of all sizes.
+/// Fills a session with the secret, in every place for a text: in its record, and in events of all sizes.
 async fn fill(storage: &Storage, clock: &Hands, id: SessionId) -> Arc<SessionRecord> {
     let effects = effects(clock);
     let now = storage.sessions.load(id).await.unwrap();

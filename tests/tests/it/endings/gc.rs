@@ -301,7 +301,7 @@ fn visitor(
     new: bool,
 ) -> (Received, impl FnOnce() -> futures::future::BoxFuture<'static, ()> + Send + 'static) {
     let received = Received::default();
-    let (storage, clock, old, slot) = (storage.clone(), clock.clone(), old.clone(), received.clone());
+    let (storage, clock, old, shared) = (storage.clone(), clock.clone(), old.clone(), received.clone());
     let visit = move || {
         async move {
             let manager = manager(&storage, &clock);
@@ -315,7 +315,7 @@ fn visitor(
             };
             let Ok(session) = session else { return };
             if append_text(&storage, &clock, session.id, "am I heard").await.is_ok() {
-                *slot.lock().unwrap() = Some(session.id);
+                *shared.lock().unwrap() = Some(session.id);
             }
         }
         .boxed()
@@ -323,7 +323,7 @@ fn visitor(
     (received, visit)
 }
 
-/// A person who comes back at any step of gc is heard, and what was said stays, or is told so; also where gc
+/// A person who comes back at any step of gc can write, and the message stays, or gets an error; also where gc
 /// dies at any later step and another gc goes on.
 async fn a_message_that_races_with_gc_is_never_lost(site: Site) {
     let (mut round, mut received_late) = (0, 0);
@@ -435,7 +435,7 @@ async fn workspace_used_during_gc_is_kept(site: Site) {
             let old = small_world(&storage, &clock, "old").await;
             clock.forward(DAY * 100);
             let used = Arc::new(Mutex::new(false));
-            let (visitor, slot, id) = (manager(&storage, &clock), used.clone(), old.workspace);
+            let (visitor, shared, id) = (manager(&storage, &clock), used.clone(), old.workspace);
             let visit = move || {
                 async move {
                     let is_active = |workspace: agent_core::Result<agent_core::model::Workspace>| {
@@ -449,7 +449,7 @@ async fn workspace_used_during_gc_is_kept(site: Site) {
                     } else {
                         visitor.touch(id).await.unwrap();
                     }
-                    *slot.lock().unwrap() = true;
+                    *shared.lock().unwrap() = true;
                 }
                 .boxed()
             };
@@ -486,7 +486,7 @@ async fn gc_does_not_revert_a_requested_deletion(site: Site) {
         clock.forward(DAY * 100);
         let (visitor, hands, id) = (storage.clone(), clock.clone(), old.workspace);
         let marked = Arc::new(Mutex::new(false));
-        let slot = marked.clone();
+        let shared = marked.clone();
         let visit = move || {
             async move {
                 // Somebody who had looked at the workspace before comes, and then a person deletes it and dies.
@@ -495,7 +495,7 @@ async fn gc_does_not_revert_a_requested_deletion(site: Site) {
                 sessions(&visitor, &hands).create(new).await.unwrap();
                 let dying = Cutting::new(&visitor, MARKED, Cut::DiesAfter);
                 manager(&dying.storage(), &hands).delete(id).await.unwrap_err();
-                *slot.lock().unwrap() = true;
+                *shared.lock().unwrap() = true;
             }
             .boxed()
         };

@@ -37,7 +37,7 @@ async fn visible(storage: &Storage, id: SessionId) -> (Arc<SessionRecord>, Vec<S
     (now, shown, context.messages())
 }
 
-/// A reset leaves nothing of what was said, waits or is noted; the old session is archived with all of it, and can
+/// A reset leaves no message, input or document; the old session is archived with all of it, and can
 /// be restored, or it is gone. Whatever it was doing.
 async fn reset_starts_empty_and_archives_on_request(site: Site) {
     let mut round = 0;
@@ -101,7 +101,7 @@ async fn reset_starts_empty_and_archives_on_request(site: Site) {
 
 each_store!(reset_starts_empty_and_archives_on_request and mixed);
 
-/// Cut at any call, whoever opens the workspace finds the old session whole, or a new one with nothing in it; doing
+/// Cut at any call, the next one to open the workspace finds the old session whole, or a new one with nothing in it; doing
 /// it again ends the old one.
 async fn interrupted_reset_shows_the_old_or_new_session(site: Site) {
     let mut round = 0;

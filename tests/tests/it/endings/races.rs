@@ -54,8 +54,8 @@ async fn check(storage: &Storage, made: &Result<Arc<SessionRecord>>, when: &str)
     assert_eq!(message, 2, "{when}: the fork lacks what it shares");
 }
 
-/// At whatever step of a deletion and a purge a fork is made or imported, it has its whole history or is
-/// refused; the same if the deletion comes at whatever step of the making.
+/// If at any step of a deletion and a purge a fork is made or imported, it has its whole history or is
+/// refused; the same if the deletion comes at any step of the making.
 async fn a_fork_that_races_with_a_purge_is_whole_or_refused(site: Site) {
     let (mut round, mut outcomes) = (0, (0, 0));
     for deletes_first in [true, false] {

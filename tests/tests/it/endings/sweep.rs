@@ -302,11 +302,11 @@ async fn message_racing_with_a_sweep_is_kept_or_refused(site: Site) {
             let id = at_rest(&storage, &clock, Patch::new()).await.id;
             clock.forward(DAY);
             let received = std::sync::Arc::new(std::sync::Mutex::new(None));
-            let (visitor, slot) = ((storage.clone(), clock.clone()), received.clone());
+            let (visitor, shared) = ((storage.clone(), clock.clone()), received.clone());
             let visit = move || {
                 async move {
                     let messages = append_text(&visitor.0, &visitor.1, id, "am I heard").await;
-                    *slot.lock().unwrap() = Some(messages.is_ok());
+                    *shared.lock().unwrap() = Some(messages.is_ok());
                 }
                 .boxed()
             };

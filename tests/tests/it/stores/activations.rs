@@ -13,7 +13,7 @@ use agent_core::{SessionId, Storage};
 use agent_runtime::views::{Claim, RunStatus, SessionView};
 use agent_tests::{Site, each_store};
 
-/// A session and whoever does things to it.
+/// A session and the processes that write to it.
 struct Desk {
     storage: Storage,
     effects: Effects,

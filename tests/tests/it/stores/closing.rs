@@ -13,7 +13,7 @@ use crate::stores::shared::{agent, new_session};
 
 const STUCK: Duration = Duration::from_secs(60);
 
-/// An agent that is closed ends its runs and its stores, for whoever holds a clone of them; what was said is there.
+/// An agent that is closed ends its runs and its stores, for all holders of their clones; what was stored is there.
 async fn closed_agent_refuses_calls_and_keeps_data(site: Site) {
     let storage = site.open().await;
     let agent = agent(&storage, EchoProvider::new(), Config::default());

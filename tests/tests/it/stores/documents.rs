@@ -243,7 +243,7 @@ async fn ui_state_never_disturbs_the_conversation(site: Site) {
 
 each_store!(ui_state_never_disturbs_the_conversation);
 
-/// What a document's event says is checked: a version that follows nothing is refused, whoever writes it.
+/// What a document's event says is checked: a version that follows nothing is refused from any writer.
 async fn non_consecutive_version_is_refused(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let session = new_session(&storage, &effects).await;

@@ -259,7 +259,7 @@ async fn ledger_lists_every_run_however_it_ended(site: Site) {
 
 each_store!(ledger_lists_every_run_however_it_ended);
 
-/// A turn of which something could not be stored is told from one that is whole.
+/// A turn of which something could not be stored is distinguished from one that is whole.
 async fn degraded_turn_is_marked(site: Site) {
     let storage = site.open().await;
     let config = Config::default().with_record_usage(true).with_on_store_error(OnStoreError::Continue);

@@ -330,8 +330,8 @@ async fn dangling_references_are_found(site: Site) {
 
 each_store!(dangling_references_are_found and files);
 
-/// A list that cannot be read is a finding, and what else there is is looked at all the same: whatever page of a database is
-/// overwritten, `verify` tells of it and does not end.
+/// A list that cannot be read is a finding, and the rest is checked all the same: if any page of a database is overwritten,
+/// `verify` reports it and completes.
 #[tokio::test]
 async fn unreadable_list_does_not_stop_verification() {
     const PAGE: usize = 4096;

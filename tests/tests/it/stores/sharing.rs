@@ -225,7 +225,7 @@ impl Plugin for Careful {
     }
 }
 
-/// A tool is told whether a resource is mounted, for reading or for writing; what is not is denied, and so is
+/// A tool learns whether a resource is mounted, for reading or for writing; what is not is denied, and so is
 /// everything where nobody can tell.
 async fn tools_are_denied_unmounted_resources(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());

@@ -45,7 +45,7 @@ impl Dying {
         self.applied.store(applied, Ordering::SeqCst);
     }
 
-    /// Dies when it is to note in this child's log that its parent was told.
+    /// Dies when it is to record in this child's log that the parent has its report.
     pub(crate) fn die_before_noting(&self, child: SessionId) {
         *self.noting.lock().unwrap() = Some(child);
     }
@@ -75,9 +75,9 @@ fn dead(applied: bool) -> Error {
 
 macro_rules! unless_dead {
     ($self:ident, $call:expr) => {{
-        let (runs, told) = $self.call();
+        let (runs, replies) = $self.call();
         let result = if runs { $call.await } else { return Err(dead(false)) };
-        if told { result } else { Err(dead(true)) }
+        if replies { result } else { Err(dead(true)) }
     }};
 }
 

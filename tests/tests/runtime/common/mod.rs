@@ -2,6 +2,7 @@
 
 pub(crate) mod dying;
 pub(crate) mod listening;
+mod scene;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,40 +20,29 @@ use agent_core::{
     DeviceId, Epoch, Error, ErrorKind, MemoryStore, Result, Revision, Seq, SessionId, SessionStore,
     SessionStoreExt, Storage, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait,
 };
-use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, Plugin, Queued, Run, RunError, RunReport,
-    Update,
-};
+use agent_runtime::{Conversation, Queued, Run, RunError, RunReport, Update};
 use futures::TryStreamExt;
 use tokio::sync::watch;
 
-/// An agent that asks `provider`, on `storage`.
-pub(crate) fn agent(storage: &Storage, provider: impl LlmProvider) -> AgentRuntime {
-    agent_with(storage, provider, Config::default(), [])
-}
-
-pub(crate) fn agent_with<const N: usize>(
-    storage: &Storage,
-    provider: impl LlmProvider,
-    config: Config,
-    plugins: [Arc<dyn Plugin>; N],
-) -> AgentRuntime {
-    let mut builder =
-        AgentBuilder::new().with_config(config).with_llm(provider).with_storage(storage.clone());
-    for plugin in plugins {
-        builder = builder.with_plugin(plugin);
-    }
-    builder.build().unwrap()
-}
+pub(crate) use scene::{Scene, SetClock, Tools, agent, agent_at, agent_with, awaited, json};
 
 pub(crate) fn device(name: &str) -> DeviceId {
     name.parse().unwrap()
 }
 
+/// Time after which a test gives up on a run that does not end.
+const DEADLINE: Duration = Duration::from_secs(120);
+
 /// Reads a run to its end; the texts of its updates, and what it came to.
 pub(crate) async fn read(run: Run) -> (String, RunReport) {
     let (text, report) = try_read(run).await;
     (text, report.unwrap())
+}
+
+/// Prompts, and reads the run to its end.
+pub(crate) async fn ask(chat: &Conversation, text: &str) -> (String, RunReport) {
+    let answered = async { read(chat.prompt(text).await.unwrap()).await };
+    tokio::time::timeout(DEADLINE, answered).await.expect("the run ends")
 }
 
 pub(crate) async fn try_read(mut run: Run) -> (String, Result<RunReport>) {
@@ -84,7 +74,7 @@ pub(crate) async fn ended(run: Run) {
     }
 }
 
-/// Reads a run until it says its first text.
+/// Reads a run until its first text.
 pub(crate) async fn until_text(run: &mut Run) -> String {
     loop {
         match run.next().await.expect("the run says something").unwrap() {
@@ -101,8 +91,8 @@ pub(crate) async fn log(chat: &Conversation) -> Vec<Event> {
     sessions.events(chat.id(), Seq::ZERO).try_collect().await.unwrap()
 }
 
-/// Who said what, in the order of the log.
-pub(crate) async fn said(chat: &Conversation) -> Vec<(&'static str, String)> {
+/// Messages of user and agent, in the order of the log.
+pub(crate) async fn dialogue(chat: &Conversation) -> Vec<(&'static str, String)> {
     let events = log(chat).await;
     events
         .iter()
@@ -123,8 +113,8 @@ pub(crate) async fn calls(chat: &Conversation) -> Vec<(ToolUse, Vec<ToolResult>)
                 calls.push((call, Vec::new()));
             }
             EventPayload::AgentToolResult(result) | EventPayload::UserCustomToolResult(result) => {
-                let slot = calls.iter_mut().rev().find(|(call, _)| call.call == result.call);
-                slot.expect("no result without its call").1.push(result);
+                let called = calls.iter_mut().rev().find(|(call, _)| call.call == result.call);
+                called.expect("no result without its call").1.push(result);
             }
             _ => {}
         }
@@ -196,7 +186,7 @@ impl BlobStoreWrapper for NoBlobs {
     }
 }
 
-/// Stores that fail, or call a holder dead, when they are told to.
+/// Stores that fail, or report a holder as dead, on demand.
 #[derive(Clone, Debug)]
 pub(crate) struct Faulty(Arc<Inner>);
 
@@ -259,7 +249,7 @@ impl Faulty {
         self.0.commits_late.store(count, Ordering::SeqCst);
     }
 
-    /// The next so many commits are applied, and nobody is told.
+    /// The next so many commits are applied, and their replies are lost.
     pub(crate) fn lose_answers(&self, count: usize) {
         self.0.answers_lost.store(count, Ordering::SeqCst);
     }
@@ -279,7 +269,7 @@ impl Faulty {
         self.0.lists_down.store(count, Ordering::SeqCst);
     }
 
-    /// Holders cannot be looked at, the next so many times.
+    /// The next so many checks of a holder fail.
     pub(crate) fn fail_pulses(&self, count: usize) {
         self.0.pulses_down.store(count, Ordering::SeqCst);
     }

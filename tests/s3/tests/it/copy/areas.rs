@@ -12,7 +12,7 @@ use agent_runtime::{NewWorkspace, WorkspaceManager};
 
 use crate::copy::world::{KINDS, Place};
 
-/// What was put into an area is there after the store is opened anew, and in a copy, byte for byte and only there;
+/// What was put into an area is there after the store is opened again, and in a copy, byte for byte and only there;
 /// it can be replaced and deleted, no name leads out of the area, and it goes with its workspace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn areas_are_kept_in_every_store_and_in_copies() {

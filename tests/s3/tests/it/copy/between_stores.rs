@@ -56,7 +56,7 @@ async fn every_store_copies_to_every_other() {
     }
 }
 
-/// A session as one document, through every kind of store in turn and in each opened anew, is the same to
+/// A session as one document, through every kind of store in turn and in each opened again, is the same to
 /// the byte, and so is each fork and child after its parent.
 #[tokio::test]
 async fn document_passes_every_store_unchanged() {

@@ -44,7 +44,7 @@ impl Place {
         self.folder.path()
     }
 
-    /// The stores there, opened anew.
+    /// The stores there, opened again.
     pub(crate) async fn open(&self) -> Storage {
         match self.kind {
             "memory" => self.memory.clone().into(),
@@ -190,7 +190,7 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> World {
     }
 }
 
-/// What there is to see from outside, but for what a copy makes anew.
+/// What there is to see from outside, but for what a copy makes itself.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) workspaces: Vec<(Workspace, Option<String>)>,
@@ -202,7 +202,7 @@ pub(crate) struct Seen {
 pub(crate) struct SeenSession {
     pub(crate) id: SessionId,
     state: SessionState,
-    /// Where the log tells it.
+    /// Where the log has it.
     record: Option<Arc<SessionRecord>>,
     own: Vec<Event>,
     /// Through its ancestors.

@@ -32,7 +32,7 @@ async fn open(simulator: &Simulator) -> S3Store {
 }
 
 /// Returns the objects of a bucket, but what says that its server was probed: it holds the time of the server, and is
-/// written anew where it does not fit.
+/// written again if it does not fit.
 fn objects(simulator: &Simulator) -> Files {
     let keys = simulator.keys().into_iter().filter(|key| !key.starts_with("agents/probe/"));
     keys.map(|key| (key.clone(), simulator.object(&key).unwrap().to_vec())).collect()

@@ -1,0 +1,76 @@
+// Set-up of the doc examples with workspaces and secrets; they include this file by a hidden line.
+
+#[allow(unused_imports)]
+use setup::*;
+
+#[allow(dead_code, unused_imports)]
+mod setup {
+    pub use std::collections::BTreeMap;
+    pub use std::time::Duration;
+
+    pub use agent_core::clock::Effects;
+    pub use agent_core::commit::Precondition;
+    pub use agent_core::event::{Learning, LearningKind, NewEvent};
+    pub use agent_core::json::RawJson;
+    pub use agent_core::model::{Access, Actor, Attributes, Patch, Workspace};
+    pub use agent_core::session::NewSession;
+    pub use agent_core::store::{HiddenSession, ReadEvents, SessionQuery, WorkspaceArea, WorkspaceQuery};
+    pub use agent_core::{ErrorKind, MemoryStore, Result, Seq, SessionStoreExt, Storage, Timestamp, WorkspaceId};
+    pub use agent_runtime::areas::Area;
+    pub use agent_runtime::context::{ContextLimits, ModelContext};
+    pub use agent_runtime::documents::DocumentWrite;
+    pub use agent_runtime::files::WorkspaceFiles;
+    pub use agent_runtime::learnings::Learnings;
+    pub use agent_runtime::secrets::{Secret, SecretName, Secrets};
+    pub use agent_runtime::state_payload::StatePayload;
+    pub use agent_runtime::{AgentBuilder, AgentRuntime, Config, Conversation, EchoProvider, Gate, NewWorkspace};
+    pub use agent_runtime::{Queued, Retry, ScriptedProvider, Tool, ToolMode, Turn, WorkspaceManager, schemars, tool};
+
+    /// An agent that repeats what it is sent, with its data in memory.
+    pub fn echo_agent() -> Result<AgentRuntime> {
+        AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()
+    }
+
+    /// A conversation with an agent that repeats what it is sent.
+    pub async fn echo() -> Result<(AgentRuntime, Conversation)> {
+        let agent = echo_agent()?;
+        let chat = agent.conversation("support/4711").await?;
+        Ok((agent, chat))
+    }
+
+    /// A conversation about the project `website`.
+    pub async fn website() -> Result<(AgentRuntime, Conversation)> {
+        let agent = echo_agent()?;
+        let workspace = agent.workspaces().default_workspace().await?.id;
+        let chat = agent.new_session(workspace, &Patch::new().with_label("project", "website")).await?;
+        Ok((agent, chat))
+    }
+
+    /// Two storages in memory, and the manager of the first one.
+    pub fn two_storages() -> (Storage, Storage, WorkspaceManager) {
+        let (here, there) = (Storage::from(MemoryStore::new()), Storage::from(MemoryStore::new()));
+        let manager = WorkspaceManager::new(here.clone());
+        (here, there, manager)
+    }
+
+    /// A storage in memory with one workspace.
+    pub async fn home() -> Result<(Storage, Workspace)> {
+        let storage = Storage::from(MemoryStore::new());
+        let workspace = WorkspaceManager::new(storage.clone()).create(NewWorkspace::new("home")).await?;
+        Ok((storage, workspace))
+    }
+
+    /// Two managers of one storage, the second one with a clock that shows 1970.
+    pub fn managers() -> (WorkspaceManager, WorkspaceManager) {
+        let storage = Storage::from(MemoryStore::new());
+        let old = storage.clone().with_effects(Effects::seeded(1, Timestamp::UNIX_EPOCH));
+        (WorkspaceManager::new(storage), WorkspaceManager::new(old))
+    }
+
+    /// The secret `github`, and its name.
+    pub fn github() -> Result<(SecretName, Secrets)> {
+        let name: SecretName = "github".parse()?;
+        let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
+        Ok((name, secrets))
+    }
+}
