@@ -17,7 +17,7 @@ use agent_core::{BindingStore, SessionId, SessionStore, SessionStoreExt, Workspa
 use agent_storage_fs::FsStore;
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("5")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("6")
 }
 
 /// A workspace, a binding, a session with two turns, one that was purged, one that is running.
