@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_core::model::{Actor, Role};
-use agent_core::{DeviceId, SessionId, TenantId};
+use agent_core::{DeviceId, OwnerId, SessionId, Storage, TenantId};
 use agent_storage_fs::FsConfig;
 
 use crate::failure::{Failure, Result};
@@ -34,6 +34,10 @@ pub(crate) struct Args {
     /// Tenant of the store (default: the tenant `default`)
     #[arg(long, value_name = "NAME", global = true, help_heading = GLOBAL)]
     pub(crate) tenant: Option<TenantId>,
+
+    /// Owner within the tenant: show and change only what this user may (default: the whole tenant)
+    #[arg(long, value_name = "USER", global = true, help_heading = GLOBAL)]
+    pub(crate) owner: Option<OwnerId>,
 
     /// Configuration file of the host (default: config.toml in the data folder)
     #[arg(long, value_name = "FILE", global = true, help_heading = GLOBAL)]
@@ -100,6 +104,14 @@ impl Args {
     /// Returns the name of the device.
     pub(crate) fn device(&self) -> agent_core::Result<DeviceId> {
         self.device.clone().map_or_else(host_name, Ok)
+    }
+
+    /// Returns the part of a storage that is the owner's, if one is named.
+    pub(crate) fn of_owner(&self, storage: Storage) -> Storage {
+        match &self.owner {
+            Some(owner) => storage.for_owner(owner),
+            None => storage,
+        }
     }
 
     /// Returns the actor that the audit log records for commands.

@@ -46,7 +46,7 @@ pub(crate) async fn agent(args: &Args, device: &DeviceId, mode: ToolMode) -> Res
     let servers = Servers::new(args)?;
     let address = args.address()?;
     let tenant = args.tenant.clone().unwrap_or_default();
-    let (storage, data) = (address.tenants().await?.tenant(&tenant), address.shown());
+    let (storage, data) = (args.of_owner(address.tenants().await?.tenant(&tenant)), address.shown());
     let effects = Effects::default();
     let name = short(device);
     let mut config = Config::default()

@@ -194,11 +194,8 @@ impl Chat {
         let page = self.list().await?;
         for (number, session) in (1..).zip(&page.items) {
             let here = if session.id == self.handle.id() { '*' } else { ' ' };
-            let title = match &session.attributes.title {
-                Some(title) => title.text.as_str(),
-                None if session.id == self.workspace.main_session => "main",
-                None => "",
-            };
+            let is_main = session.id == self.workspace.main_session && session.attributes.title.is_none();
+            let title = if is_main { "main" } else { session.display_title().unwrap_or_default() };
             self.screen.line(&format!(
                 "{here}{number:>3}  {}  {}  {:>12}  {:<10} {title}",
                 session.id,

@@ -68,6 +68,11 @@ impl WorkspaceManager {
     }
 
     /// Returns the main session of the storage's owner in a workspace without an owner.
+    pub(crate) fn is_main_of_owner(&self, session: &SessionRecord) -> bool {
+        session.owner.is_some()
+            && session.conversation_key().is_some_and(|key| key.as_str() == MAIN_SESSION_KEY)
+    }
+
     pub(crate) async fn main_session_of_owner(&self, workspace: WorkspaceId) -> Result<Arc<SessionRecord>> {
         let key: ConversationKey = MAIN_SESSION_KEY.parse()?;
         for _ in 0..ATTEMPTS {

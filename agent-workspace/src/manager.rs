@@ -206,13 +206,7 @@ impl WorkspaceManager {
         let bound = self.storage.bindings.resolve(device).await?;
         let (mut id, mut how) = match bound {
             Some(id) => (id, Resolution::Found),
-            None => {
-                let id = self.storage.effects().new_workspace_id();
-                (
-                    self.storage.bindings.bind(device, id, Precondition::MustNotExist).await?,
-                    Resolution::Created,
-                )
-            }
+            None => (self.bind_new(device, new).await?, Resolution::Created),
         };
         for _ in 0..ATTEMPTS {
             match self.storage.workspaces.load(id).await {
@@ -243,6 +237,22 @@ impl WorkspaceManager {
             }
         }
         Err(Error::unavailable(format!("the workspace of device {device} keeps changing; try again")))
+    }
+
+    /// Binds a device to a new workspace; returns the one that it is bound to. The workspace is created afterwards, so that
+    /// of several first contacts none creates one in vain.
+    async fn bind_new(&self, device: &DeviceId, new: &NewWorkspace) -> Result<WorkspaceId> {
+        let (bindings, id) = (&self.storage.bindings, self.storage.effects().new_workspace_id());
+        if self.storage.owner().is_none() {
+            return bindings.bind(device, id, Precondition::MustNotExist).await;
+        }
+        // Another owner could create it first.
+        self.create(new.clone().with_id(id)).await?;
+        let bound = bindings.bind(device, id, Precondition::MustNotExist).await;
+        if !bound.as_ref().is_ok_and(|bound| *bound == id) {
+            self.storage.workspaces.delete(id).await?;
+        }
+        bound
     }
 
     /// Returns the workspace `default`; creates it if it does not exist.
@@ -561,6 +571,14 @@ impl WorkspaceManager {
                 }
                 session => session?,
             };
+            if session.owner.is_some() && session.owner != workspace.owner {
+                return Err(Error::new(
+                    ErrorKind::Conflict { head: None },
+                    format!(
+                        "the main session {main} of workspace {id} has another owner; set another session as the main session"
+                    ),
+                ));
+            }
             if session.status.state != SessionState::Deleted {
                 return Ok(session);
             }

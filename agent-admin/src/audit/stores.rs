@@ -27,12 +27,11 @@ struct Audited<S: ?Sized> {
 }
 
 pub(super) fn audited(storage: &Storage, notes: &Notes) -> Storage {
-    Storage::new(
+    storage.clone().with_stores(
         Arc::new(Audited { notes: notes.clone(), store: storage.workspaces.clone() }),
         Arc::new(Audited { notes: notes.clone(), store: storage.sessions.store().clone() }),
         Arc::new(Audited { notes: notes.clone(), store: storage.bindings.clone() }),
     )
-    .with_effects(storage.effects().clone())
 }
 
 #[async_trait]

@@ -149,6 +149,12 @@ impl StoreCopy {
     /// Errors that concern a whole store: it cannot be reached, is full, or denies access. Errors that concern one item
     /// are listed in the report.
     pub async fn run(&self) -> Result<CopyReport> {
+        if self.from.owner().or(self.to.owner()).is_some() {
+            return Err(Error::new(
+                ErrorKind::Denied,
+                "a copy is not for the storage of an owner, which does not show all; use those of the tenants",
+            ));
+        }
         let work = Work { copy: self, tally: Mutex::default() };
         work.workspaces().await?;
         work.sessions().await?;

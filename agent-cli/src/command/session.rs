@@ -278,14 +278,13 @@ async fn list(site: &Site<'_>, query: SessionQuery) -> Result<()> {
     let page = site.storage.sessions.list(query).await?;
     let headings = ["ID", "LAST USED", "STATE", "MESSAGES", "WORKSPACE", "TITLE"];
     site.page(&page, &headings, |session| {
-        let title = session.attributes.title.as_ref().map(|title| title.text.clone());
         vec![
             session.id.to_string(),
             minute(session.last_active_at),
             session.status.state.to_string(),
             session.counts.messages().to_string(),
             session.workspace.to_string(),
-            title.unwrap_or_default(),
+            session.display_title().unwrap_or_default().to_owned(),
         ]
     })
 }
@@ -311,7 +310,7 @@ async fn show(site: &Site<'_>, id: SessionId, turns: usize) -> Result<()> {
     site.named(&turns_page.damaged)
 }
 
-fn fields(session: &SessionRecord) -> [(&'static str, String); 12] {
+fn fields(session: &SessionRecord) -> [(&'static str, String); 14] {
     let title = session.attributes.title.as_ref().map(|title| title.text.clone());
     let labels: Vec<_> =
         session.attributes.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -326,12 +325,14 @@ fn fields(session: &SessionRecord) -> [(&'static str, String); 12] {
         ("session", title.unwrap_or_default()),
         ("id", session.id.to_string()),
         ("workspace", session.workspace.to_string()),
+        ("owner", session.owner.as_ref().map(ToString::to_string).unwrap_or_default()),
         ("state", state),
         ("parent", session.origin.parent().map(|id| id.to_string()).unwrap_or_default()),
         ("creator", session.creator.to_string()),
         ("created", session.created_at.to_string()),
         ("last used", session.last_active_at.to_string()),
         ("messages", session.counts.messages().to_string()),
+        ("content", format!("{} bytes", session.content_bytes.total())),
         ("unanswered", session.inputs_open.to_string()),
         ("events", session.head.to_string()),
         ("labels", labels.join(", ")),

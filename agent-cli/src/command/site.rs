@@ -21,7 +21,7 @@ pub(crate) struct Site<'a> {
 
 impl<'a> Site<'a> {
     pub(crate) fn new(args: &'a Args, store: &dyn Backend, tenant: &TenantId, out: Out) -> Result<Self> {
-        let storage = audited(&store.tenant(tenant), args.actor()?);
+        let storage = args.of_owner(audited(&store.tenant(tenant), args.actor()?));
         let manager = WorkspaceManager::new(storage.clone());
         Ok(Self { args, storage, manager, out })
     }

@@ -247,7 +247,7 @@ fn an_export_that_fails_leaves_no_file() {
     let program = env!("CARGO_BIN_EXE_chat");
     let id = &site.fork;
     let (store, to) = (site.site.address(), file.display());
-    let long = site.site.typed(&[], &format!("{}\n", "x".repeat(200_000)));
+    let long = site.site.typed(&["--session", id], &format!("{}\n", "x".repeat(200_000)));
     assert_eq!(long.code, 0);
     // In blocks of 512 bytes. The signal that a write beyond it raises ends nothing.
     let limited =

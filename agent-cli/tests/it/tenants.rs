@@ -116,3 +116,37 @@ async fn a_tenant_at_work_is_not_deleted() {
         site.ok(&["tenant", "delete", "acme", "--yes"]);
     }
 }
+
+/// With `--owner`, a conversation and all commands are those of one user of the tenant: lists show the user's own, and another's
+/// session is not found. Work on the whole tenant is refused.
+#[test]
+fn owners_of_a_tenant_see_their_own() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let (alice, bob) = (["--owner", "alice"], ["--owner", "bob"]);
+        let say = |owner: [&str; 2], device: &str, text: &str| {
+            let ran = site.typed(&[owner[0], owner[1], "--device", device], &format!("{text}\n"));
+            assert_eq!(ran.code, 0, "{kind}: {ran:?}");
+        };
+        say(alice, "of-alice", "a trip to Oslo");
+        say(bob, "of-bob", "the garden");
+        say(alice, "of-alice", "by train?");
+        let list = |owner: &[&str]| site.json(&[&["session", "list"], owner].concat());
+        let (hers, his, all) = (list(&alice), list(&bob), list(&[]));
+        assert_eq!([&hers, &his, &all].map(|list| list["total"].as_u64().unwrap()), [1, 1, 2], "{kind}");
+        let session = &hers["items"][0];
+        assert_eq!((&session["owner"], &session["counts"]["user"]), (&json!("alice"), &json!(2)), "{kind}");
+        assert_eq!(
+            (&session["first_words"], &session["preview"]),
+            (&json!("a trip to Oslo"), &json!("by train?"))
+        );
+        assert!(site.ok(&["session", "list", "--owner", "alice"]).contains("a trip to Oslo"), "{kind}");
+        let id = session["id"].as_str().unwrap();
+        assert!(site.ok(&["session", "show", id]).contains("alice"), "{kind}");
+        site.fails(&["session", "show", id, "--owner", "bob"], 3, "does not exist");
+        site.fails(&["session", "delete", id, "--owner", "bob"], 3, "does not exist");
+        site.fails(&["rebuild", "--owner", "bob"], 1, "use the storage of the tenant");
+        let ran = site.typed(&["--owner", "bob", "--device", "of-alice"], "mine\n");
+        assert!(ran.code != 0 && ran.err.contains("bound already, by another owner"), "{kind}: {ran:?}");
+    }
+}

@@ -28,11 +28,11 @@ fn upgrade_shows_the_present_numbers() {
         (
             "files",
             json!({
-                "events.jsonl": 5, "session.json": 5, "tombstone.json": 5, "workspace.toml": 1, "bindings.toml": 1,
+                "events.jsonl": 6, "session.json": 6, "tombstone.json": 6, "workspace.toml": 2, "bindings.toml": 1,
                 "session.md": 2
             }),
         ),
-        ("sqlite", json!({"user_version": 6})),
+        ("sqlite", json!({"user_version": 7})),
     ] {
         let site = Site::new(kind);
         site.send("hello");
@@ -142,10 +142,12 @@ fn upgrade_names_newer_records_and_bindings() {
     for file in [data.join("workspaces").join(&workspace).join("workspace.toml"), data.join("bindings.toml")]
     {
         let whole = fs::read_to_string(&file).unwrap();
-        fs::write(&file, whole.replace("format = 1\n", "format = 2\n")).unwrap();
+        let newer = if whole.contains("format = 2\n") { 3 } else { 2 };
+        let format = format!("format = {newer}\n");
+        fs::write(&file, whole.replace("format = 1\n", &format).replace("format = 2\n", &format)).unwrap();
         let (ran, json) = upgrade(&site);
         assert_eq!(ran.code, 1, "{ran:?}");
-        let message = format!("{} has format 2", file.display());
+        let message = format!("{} has format {newer}", file.display());
         assert!(ran.err.contains(&message) && ran.err.contains("use a newer chat"), "{ran:?}");
         assert_eq!(json["unsupported"].as_array().map(Vec::len), Some(1), "{json}");
         fs::write(&file, whole).unwrap();

@@ -30,7 +30,7 @@ pub use lineage::{Lineage, Segment};
 pub use mounts::{MOUNT_NAME_MAX_BYTES, MOUNTS_MAX, Mount, MountOrigin, MountSet, Mounts, MountsPatch};
 pub use parts::{
     ActionId, ActionKind, CallId, ContentBytes, Counts, Failure, Lease, OpenCall, OpenSpan, Origin,
-    PendingAction, RecentCommit, Reported, Request, SpanId, Status,
+    PendingAction, RecentCommit, Reported, Request, SpanId, Status, WORDS_MAX_BYTES,
 };
 pub use pin::PIN_LABEL;
 pub use timer::{Timer, TimerCancelled};

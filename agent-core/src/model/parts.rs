@@ -196,6 +196,9 @@ pub struct Counts {
     pub runs: u64,
 }
 
+/// Maximum number of bytes of a message that a record and a list show.
+pub const WORDS_MAX_BYTES: usize = 80;
+
 /// Number of bytes that a session's own events store, by kind of content. Clearing the history removes no event, so it
 /// changes nothing here; a purge removes them all.
 ///

@@ -90,6 +90,11 @@ pub struct NewSession {
 }
 
 impl NewSession {
+    /// Wraps the payload of a session's first event.
+    pub(crate) const fn of(id: SessionId, created: Created) -> Self {
+        Self { id, created }
+    }
+
     /// Creates an empty session.
     pub fn new(id: SessionId, workspace: WorkspaceId) -> Self {
         Self {

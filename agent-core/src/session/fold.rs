@@ -12,10 +12,10 @@ use crate::event::payload::message::first_words;
 use crate::event::{Created, Event, EventType, SystemMessage};
 use crate::model::{
     Actor, CallId, ContentBytes, Counts, OpenCall, OpenSpan, Patch, RecentCommit, SpanId, Status, Timer,
-    TimerCancelled, Transition, UsageTotals,
+    TimerCancelled, Transition, UsageTotals, WORDS_MAX_BYTES,
 };
 use crate::session::created::NewSession;
-use crate::session::record::{RECENT_COMMITS, SessionRecord, WORDS_MAX_BYTES};
+use crate::session::record::{RECENT_COMMITS, SessionRecord};
 
 /// Part of a tool call or result that the fold needs.
 #[derive(Deserialize)]

@@ -52,7 +52,7 @@ impl ConversationKey {
 }
 
 /// Returns the key that a session's attributes name, if the session's id is derived from it.
-pub(super) fn key_of(
+pub(crate) fn key_of(
     id: SessionId,
     owner: Option<&OwnerId>,
     workspace: WorkspaceId,

@@ -2,7 +2,7 @@
 
 pub(crate) mod created;
 mod fold;
-mod key;
+pub(crate) mod key;
 pub(crate) mod record;
 pub(crate) mod summary;
 
@@ -10,6 +10,5 @@ pub use created::{Fork, NewSession};
 pub use key::ConversationKey;
 pub use record::{
     OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_CONTENT_MAX_BYTES, RECORD_MAX_BYTES, SessionRecord, TIMERS_MAX,
-    WORDS_MAX_BYTES,
 };
 pub use summary::SessionSummary;

@@ -28,9 +28,6 @@ pub const OPEN_CALLS_MAX: usize = 64;
 /// Maximum number of timers that are scheduled at once.
 pub const TIMERS_MAX: usize = 128;
 
-/// Maximum number of bytes of a message that a record and a list show.
-pub const WORDS_MAX_BYTES: usize = 80;
-
 /// Number of recent commits that a record remembers, to recognize retries.
 pub const RECENT_COMMITS: usize = 16;
 
@@ -123,9 +120,9 @@ record! {
     counts: Counts, unless_default, kept;
     /// Number of bytes that the session's own events store, by kind of content.
     content_bytes: ContentBytes, unless_default, removed;
-    /// Beginning of the first visible message of a person, in one line of at most [`WORDS_MAX_BYTES`] bytes.
+    /// Beginning of the first visible message of a person, in one line of at most [`WORDS_MAX_BYTES`](crate::model::WORDS_MAX_BYTES) bytes.
     first_words: Option<String>, unless_default, removed;
-    /// Beginning of the last visible message of a person or the agent, in one line of at most [`WORDS_MAX_BYTES`] bytes.
+    /// Beginning of the last visible message of a person or the agent, in one line of at most [`WORDS_MAX_BYTES`](crate::model::WORDS_MAX_BYTES) bytes.
     preview: Option<String>, unless_default, removed;
     /// Lease of the run, or of the preparation, that holds the session.
     lease: Option<Lease>, unless_default, removed;

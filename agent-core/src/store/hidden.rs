@@ -246,7 +246,12 @@ impl HiddenSession {
         if !matches!(self, Self::Tenant | Self::Audit) && names[0].is_empty() {
             return Err(Error::invalid(format!("the name of the {kind} is empty")));
         }
-        Ok([kind, names[0], names[1]].join("/").trim_end_matches('/').to_owned())
+        let named = match self {
+            Self::Tenant | Self::Audit => 0,
+            Self::Objective { .. } => 2,
+            _ => 1,
+        };
+        Ok([&[kind], &names[..named]].concat().join("/"))
     }
 
     /// Returns the hidden session; `None` if nothing was ever stored there.

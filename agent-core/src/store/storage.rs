@@ -60,6 +60,15 @@ impl Storage {
         Self { workspaces, sessions: Sessions::new(sessions, Effects::default()), bindings }
     }
 
+    /// Creates a storage of a handle on sessions, with its source of times and ids and its owner, and of two stores.
+    pub fn of(
+        workspaces: Arc<dyn WorkspaceStore>,
+        sessions: Sessions,
+        bindings: Arc<dyn BindingStore>,
+    ) -> Self {
+        Self { workspaces, sessions, bindings }
+    }
+
     /// Sets the source of times and ids.
     #[must_use]
     pub fn with_effects(self, effects: Effects) -> Self {
@@ -73,6 +82,17 @@ impl Storage {
     pub fn with_session_store(self, store: Arc<dyn SessionStore>) -> Self {
         let owner = self.owner().cloned();
         Self { sessions: Sessions::new(store, self.effects().clone()).with_owner(owner), ..self }
+    }
+
+    /// Replaces the three stores, for example by wrappers around them. Keeps the source of times and ids, and the owner.
+    #[must_use]
+    pub fn with_stores(
+        self,
+        workspaces: Arc<dyn WorkspaceStore>,
+        sessions: Arc<dyn SessionStore>,
+        bindings: Arc<dyn BindingStore>,
+    ) -> Self {
+        Self { workspaces, bindings, ..self }.with_session_store(sessions)
     }
 
     /// Sets the owner whose storage this is.

@@ -290,7 +290,7 @@ impl AgentBuilder {
         };
         let effects = self.effects.unwrap_or_else(|| sessions.effects().clone());
         let process = effects.new_uuid().to_string();
-        let storage = Storage::new(workspaces, sessions.store().clone(), bindings).with_effects(effects);
+        let storage = Storage::of(workspaces, sessions, bindings).with_effects(effects);
         let storage = with_blobs(storage);
         let shared = Shared {
             config: self.config,

@@ -21,7 +21,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::LeaseRequest;
 use agent_core::isolated::isolated;
 use agent_core::json::RawJson;
-use agent_core::{Error, Result, SessionId, Storage};
+use agent_core::{Error, OwnerId, Result, SessionId, Storage};
 use agent_workspace::WorkspaceManager;
 use agent_workspace::blobs::with_blobs;
 use agent_workspace::secrets::Secrets;
@@ -192,6 +192,25 @@ impl AgentRuntime {
     pub fn for_storage(&self, storage: Storage) -> Self {
         let storage = with_blobs(storage.with_effects(self.effects().clone()));
         Self::over(self.shared.clone(), storage, None)
+    }
+
+    /// Returns a runtime for one [owner](Storage::for_owner) of the storage's tenant, with the same models, tools and
+    /// secrets. What a tool reaches by its context is the owner's, too. A [`Scheduler`](crate::Scheduler) runs the sessions
+    /// of owners so.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/workspaces.rs"));
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let agent = echo_agent()?;
+    /// let (alice, bob) = (agent.for_owner(&"alice".parse()?), agent.for_owner(&"bob".parse()?));
+    /// let notes = alice.conversation("notes").await?;
+    /// assert_ne!(bob.conversation("notes").await?.id(), notes.id());
+    /// assert!(bob.conversation_by_id(notes.id()).await.is_err());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn for_owner(&self, owner: &OwnerId) -> Self {
+        Self::over(self.shared.clone(), self.storage.for_owner(owner), self.secrets.clone())
     }
 
     /// Returns a runtime whose tools can read these secrets of the tenant.

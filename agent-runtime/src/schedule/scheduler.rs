@@ -509,7 +509,15 @@ async fn holder(runtime: &AgentRuntime, id: SessionId) -> Result<Option<(Lease, 
 /// Runs one session, if it still needs a run.
 async fn run_one(runtime: &AgentRuntime, id: SessionId, gone: Option<Epoch>) -> Done {
     let work = async {
-        let handle = runtime.conversation_by_id(id).await?;
+        let mut handle = runtime.conversation_by_id(id).await?;
+        let owner = handle.record().owner.clone();
+        // What the tools of a run reach is the owner's, whoever runs it.
+        let of_owner =
+            owner.filter(|_| runtime.storage().owner().is_none()).map(|owner| runtime.for_owner(&owner));
+        if let Some(of_owner) = &of_owner {
+            handle = of_owner.conversation_by_id(id).await?;
+        }
+        let runtime = of_owner.as_ref().unwrap_or(runtime);
         if deliver(runtime, &handle.record()).await? {
             return Ok::<_, Error>(Done::Reported);
         }

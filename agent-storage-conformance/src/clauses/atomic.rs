@@ -461,7 +461,10 @@ async fn dropped_reads_leave_the_store_usable(stage: &Stage) -> Checked {
     let deleted = storage.sessions.commit(delete).await?.session;
     for polls in 0..20 {
         drop(dropped_after(storage.sessions.purge(Purge::new(session.id, deleted.head)), polls).await);
-        same("the tombstone", &storage.sessions.load(session.id).await?, &deleted)?;
+        let now = storage.sessions.load(session.id).await?;
+        if now != deleted {
+            same("the tombstone", &*now, &deleted.tombstone())?;
+        }
     }
     storage.sessions.purge(Purge::new(session.id, deleted.head)).await?;
     same("its events after the purge", &own_events(&storage, session.id, 100).await?.len(), &0)

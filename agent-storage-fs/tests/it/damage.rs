@@ -241,7 +241,7 @@ async fn derived_files_can_be_lost_or_damaged() {
     drop(store);
     let snapshot = folder_of(root, id).join("session.json");
     let whole = fs::read(&snapshot).unwrap();
-    assert!(whole.starts_with(b"{\"format\":5,\"offset\":"));
+    assert!(whole.starts_with(b"{\"format\":6,\"offset\":"));
     let mut damaged: Vec<Vec<u8>> = (0..whole.len()).step_by(97).map(|cut| whole[..cut].to_vec()).collect();
     for at in (0..whole.len()).step_by(53) {
         let mut bytes = whole.clone();
@@ -310,7 +310,7 @@ async fn snapshot_of_another_log_is_ignored() {
 /// How much of the log the snapshot in a folder covers.
 fn offset_of(folder: &Path) -> u64 {
     let text = fs::read_to_string(folder.join("session.json")).unwrap();
-    let text = text.strip_prefix("{\"format\":5,\"offset\":").unwrap();
+    let text = text.strip_prefix("{\"format\":6,\"offset\":").unwrap();
     text.split_once(',').unwrap().0.parse().unwrap()
 }
 
@@ -331,7 +331,7 @@ async fn purged_session_is_read_from_its_tombstone() {
     assert_eq!(store.purge(purge).await.unwrap().events, 0);
     for store in [store, open(root).await] {
         let record = SessionStore::load(&store, id).await.unwrap();
-        assert_eq!(record, deleted);
+        assert_eq!(*record, deleted.tombstone());
         assert_eq!(record.status.state, SessionState::Deleted);
         let page = store.read(id, ReadEvents::first(1000)).await.unwrap();
         assert_eq!((page.events.len(), page.damaged.len()), (20, 0));
@@ -351,7 +351,7 @@ async fn purged_session_is_read_from_its_tombstone() {
     let error = SessionStore::load(&open(root).await, id).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("tombstone.json"), "{error}");
-    let newer = format!("{{\"format\":6{}}}", &whole["{\"format\":5".len()..whole.len() - 19]);
+    let newer = format!("{{\"format\":7{}}}", &whole["{\"format\":6".len()..whole.len() - 19]);
     fs::write(&tombstone, framed(id, &newer)).unwrap();
     let error = SessionStore::load(&open(root).await, id).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
@@ -450,14 +450,16 @@ async fn damaged_workspace_is_listed_and_left_unchanged() {
     let record = store.put(record, Precondition::MustNotExist).await.unwrap();
     let path = root.join("workspaces").join(id.to_string()).join("workspace.toml");
     let whole = fs::read_to_string(&path).unwrap();
-    let newer = whole.replace("format = 1", "format = 2");
-    let none = whole.replace("format = 1", "format = 0");
+    let newer = whole.replace("format = 2", "format = 3");
+    let older = whole.replace("format = 2", "format = 1");
+    let none = whole.replace("format = 2", "format = 0");
     let foreign = whole.replace(&id.to_string(), "00000000-0000-0000-0000-000000000001");
     for (text, kind) in [
         (&whole[..whole.len() / 2], ErrorKind::Corrupt),
         ("", ErrorKind::Corrupt),
         ("name = 3", ErrorKind::Corrupt),
         (newer.as_str(), ErrorKind::Unsupported),
+        (older.as_str(), ErrorKind::Unsupported),
         (none.as_str(), ErrorKind::Corrupt),
         (foreign.as_str(), ErrorKind::Corrupt),
     ] {

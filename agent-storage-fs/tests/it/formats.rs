@@ -80,7 +80,7 @@ async fn is_refused(root: &Path, id: SessionId, expected: &str) {
     assert_eq!(files(&folder), before, "something was written");
 }
 
-/// Logs of formats 1 to 4, and of newer ones, also beside a snapshot that was made of them.
+/// Logs of formats 1 to 5, and of newer ones, also beside a snapshot that was made of them.
 #[tokio::test]
 async fn a_log_of_another_format_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ async fn a_log_of_another_format_is_refused_by_name() {
     drop(store);
     let [log, snapshot] = ["events.jsonl", "session.json"].map(|name| folder_of(root, id).join(name));
     let [whole, record] = [&log, &snapshot].map(|path| fs::read_to_string(path).unwrap());
-    for format in [1, 2, 3, 4, 6, 9] {
+    for format in [1, 2, 3, 4, 5, 7, 9] {
         fs::write(&log, in_format(&whole, id, format)).unwrap();
         fs::write(&snapshot, in_format(&record, id, format)).unwrap();
         is_refused(root, id, &format!("has format {format}, which")).await;
@@ -154,7 +154,7 @@ async fn a_log_with_the_old_names_is_refused_by_name() {
     is_refused(root, id, "has format 2, which was never released").await;
 }
 
-/// Tombstones of formats 1 to 4, and of a newer one.
+/// Tombstones of formats 1 to 5, and of a newer one.
 #[tokio::test]
 async fn a_tombstone_of_another_format_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -167,13 +167,13 @@ async fn a_tombstone_of_another_format_is_refused_by_name() {
     drop(store);
     let path = folder_of(root, id).join("tombstone.json");
     let whole = fs::read_to_string(&path).unwrap();
-    for format in [1, 2, 3, 4, 6] {
-        let named = whole.replace("{\"format\":5,", &format!("{{\"format\":{format},"));
+    for format in [1, 2, 3, 4, 5, 7] {
+        let named = whole.replace("{\"format\":6,", &format!("{{\"format\":{format},"));
         fs::write(&path, in_format(&named, id, format)).unwrap();
         is_refused(root, id, &format!("has format {format}, which")).await;
     }
     // A number that its own checksum does not fit.
-    let named = whole.replace("{\"format\":5,", "{\"format\":2,");
-    fs::write(&path, in_format(&named, id, 5)).unwrap();
+    let named = whole.replace("{\"format\":6,", "{\"format\":2,");
+    fs::write(&path, in_format(&named, id, 6)).unwrap();
     is_refused(root, id, "has format 2, which").await;
 }

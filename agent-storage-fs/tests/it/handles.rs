@@ -610,7 +610,7 @@ async fn rebuild_recreates_the_snapshot() {
     let snapshot = folder_of(folder.path(), id).join("session.json");
     fs::write(&snapshot, "rubbish").unwrap();
     assert_eq!(store.maintenance().rebuild().await.unwrap().sessions, 1);
-    assert!(fs::read_to_string(&snapshot).unwrap().starts_with("{\"format\":5,\"offset\":"));
+    assert!(fs::read_to_string(&snapshot).unwrap().starts_with("{\"format\":6,\"offset\":"));
 }
 
 /// Who waits for a change through the same store is told at once, and not at the next look.

@@ -10,7 +10,7 @@ use agent_core::model::Patch;
 use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, Purged};
-use agent_core::{Error, Result, SessionId, SessionStoreExt};
+use agent_core::{Error, ErrorKind, Result, SessionId, SessionStoreExt};
 
 use crate::contested::Attempts;
 use crate::manager::{ATTEMPTS, WorkspaceManager};
@@ -64,6 +64,7 @@ impl WorkspaceManager {
     /// are not undone. Damage is not an error: it is listed in the report.
     #[instrument(name = "gc", skip(self))]
     pub async fn gc(&self, policy: GcPolicy) -> Result<GcReport> {
+        self.refuse_owner("gc")?;
         Collector(self).run(policy).await
     }
 
@@ -103,6 +104,7 @@ impl WorkspaceManager {
     /// error: it is listed in the report.
     #[instrument(name = "sweep", skip(self))]
     pub async fn sweep(&self, policy: &SweepPolicy) -> Result<SweepReport> {
+        self.refuse_owner("sweep")?;
         Sweeper(self).run(policy).await
     }
 
@@ -179,6 +181,11 @@ impl WorkspaceManager {
             return Err(Error::deleted(format!("session {id} was deleted; create a new session instead")));
         }
         refuse_hidden(&old)?;
+        if former == OldSessionAction::Archive && self.is_main_of_owner(&old) {
+            return Err(Error::invalid(format!(
+                "session {id} is the main session of its owner in a workspace without an owner; it can only be deleted"
+            )));
+        }
         let mut workspace = self.load(old.workspace).await?;
         let was_main = workspace.main_session == id;
         if was_main {
@@ -195,6 +202,17 @@ impl WorkspaceManager {
             return self.main_session(&workspace).await;
         }
         self.new_session(workspace.id, &Patch::new()).await
+    }
+
+    /// Refuses work on the whole tenant with the storage of an owner.
+    fn refuse_owner(&self, what: &str) -> Result<()> {
+        match self.storage.owner() {
+            None => Ok(()),
+            Some(_) => Err(Error::new(
+                ErrorKind::Denied,
+                format!("{what} is not for the storage of an owner; use that of the tenant"),
+            )),
+        }
     }
 
     /// Archives or deletes the session that was replaced.

@@ -118,6 +118,7 @@ impl<'a> Planner<'a> {
         }
         let body = EventPayload::SessionCreated(Box::new(new.created.clone()));
         new.created.attributes.check()?;
+        new.created.inherited.check_words()?;
         let seq = new.created.lineage.base().next();
         let event = sealed(commit, seq, NewEvent::of(&body));
         let session = SessionRecord::begin(new.id, &event)?;

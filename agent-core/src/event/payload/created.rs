@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{OwnerId, Seq, WorkspaceId, is_default};
-use crate::model::{Attributes, Counts, DocumentHead, Lineage, Origin};
+use crate::base::{OwnerId, Result, Seq, WorkspaceId, check_text, is_default};
+use crate::model::{Attributes, Counts, DocumentHead, Lineage, Origin, WORDS_MAX_BYTES};
 
 /// Payload of a session's first event: everything that the session's record starts from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +30,14 @@ pub struct Created {
     /// State inherited from the session that this one was forked from.
     #[serde(default, skip_serializing_if = "is_default")]
     pub inherited: Inherited,
+}
+
+impl Inherited {
+    /// Checks the words that lists show.
+    pub(crate) fn check_words(&self) -> Result<()> {
+        let words = self.first_words.iter().chain(&self.preview);
+        words.into_iter().try_for_each(|words| Ok(check_text("inherited words", words, WORDS_MAX_BYTES)?))
+    }
 }
 
 /// State that a fork inherits: the cursors, counts and documents at the point of the fork.

@@ -77,29 +77,33 @@ struct Words<'a> {
 pub(crate) fn first_words(payload: &RawJson, most: usize) -> Option<String> {
     let json = payload.get();
     let beginning = json.strip_prefix(r#"{"text":""#).and_then(|text| string_start(text, 2 * most));
-    // The rest of a text that was cut counts only if the line is not full yet; a character has up to four bytes.
-    let line = beginning
-        .and_then(|(text, is_whole)| one_line(&text, most).filter(|line| is_whole || line.len() + 4 > most));
-    line.or_else(|| one_line(&serde_json::from_str::<Words<'_>>(json).ok()?.text, most))
+    // The rest of a text that was cut counts only if the line is not full yet.
+    let line = beginning.map(|(text, is_whole)| (one_line(&text, most), is_whole));
+    let (line, _) = match line {
+        Some((line, is_whole)) if is_whole || line.1 => line,
+        _ => one_line(&serde_json::from_str::<Words<'_>>(json).ok()?.text, most),
+    };
+    (!line.is_empty()).then_some(line)
 }
 
-/// Returns the words of a text with one space between them, at most `most` bytes; `None` if it has none.
-fn one_line(text: &str, most: usize) -> Option<String> {
+/// Returns the words of a text with one space between them, at most `most` bytes, and whether more would follow.
+fn one_line(text: &str, most: usize) -> (String, bool) {
     let mut line = String::new();
     for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
         let gap = usize::from(!line.is_empty());
         let left = most.saturating_sub(line.len() + gap);
         let cut = &word[..word.floor_char_boundary(left)];
         if cut.is_empty() {
-            break;
+            return (line, true);
         }
         line.push_str(if gap == 1 { " " } else { "" });
         line.push_str(cut);
         if cut.len() < word.len() {
-            break;
+            return (line, true);
         }
     }
-    (!line.is_empty()).then_some(line)
+    let is_full = line.len() + 1 >= most;
+    (line, is_full)
 }
 
 /// Returns the text of a JSON string whose opening quote was read, and whether it is all of it, not only that up to the first
@@ -346,6 +350,8 @@ mod tests {
             &"é".repeat(100),
             &format!("{}end", " ".repeat(1000)),
             &"x".repeat(5000),
+            &format!("{}{}abc", "x".repeat(77), " ".repeat(100)),
+            &format!("{}{}é", "x".repeat(78), " ".repeat(100)),
             &"\u{1F600}".repeat(300),
             &"\\ ".repeat(300),
         ] {

@@ -3,7 +3,7 @@
 mod places;
 mod sessions;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::base::{Error, ErrorKind, OwnerId, Result, SessionId, WorkspaceId};
@@ -16,7 +16,8 @@ const REMEMBERED_MAX: usize = 4096;
 
 /// The three stores of one owner: wrappers around those of the tenant.
 ///
-/// Owners never change and ids are never used again, so what was found out about one holds for ever.
+/// Owners never change, and ids are never used again while the tenant exists, so what was found out about one holds for as
+/// long.
 #[derive(Debug)]
 struct OwnerStore {
     owner: OwnerId,
@@ -27,7 +28,7 @@ struct OwnerStore {
 /// What the owner is known to see.
 #[derive(Debug, Default)]
 struct Known {
-    sessions: HashSet<SessionId>,
+    sessions: HashMap<SessionId, Seen>,
     workspaces: HashMap<WorkspaceId, Share>,
 }
 
@@ -40,6 +41,17 @@ enum Share {
     Shared,
     /// Another owner's.
     Others,
+    /// None's: it does not exist, or was deleted.
+    Nobodys,
+}
+
+/// How an owner sees a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// As its own: it may do everything.
+    Own,
+    /// As shared data of a workspace without an owner: it may read and add.
+    Shared,
 }
 
 impl Storage {
@@ -48,19 +60,25 @@ impl Storage {
     /// Through it, what other owners have cannot be listed, counted, loaded, read, followed, forked, bound to or written,
     /// and is answered as absent. It shows:
     ///
-    /// - the owner's sessions, and everything in the owner's workspaces. A session that is created through it, and a
-    ///   workspace, get the owner, which never changes; a fork and a child have that of their parent;
+    /// - the owner's sessions, and each session without an owner in the owner's workspaces. A session that is created
+    ///   through it, and a workspace, get the owner, which never changes; a fork and a child have that of their parent.
+    ///   A list of a workspace of the owner shows all of its sessions, any other list those that have the owner;
     /// - the workspaces without an owner, among them always the workspace `default`: their record and configuration to
-    ///   read, and their [shared data](crate::store::HiddenSession) to read and write, but the audit;
+    ///   read, and their [shared data](crate::store::HiddenSession), but the audit, to read and to add to;
     /// - the device bindings to these workspaces. Ids of devices belong to the tenant: a device that is bound to another
-    ///   owner's workspace cannot be bound again, which is a `Conflict`.
+    ///   owner's workspace cannot be bound again, which is a `Conflict`; one that is bound to a workspace without an owner
+    ///   is any owner's.
     ///
     /// Work on the whole tenant is refused as `Denied`: check, repair, maintenance, the audit, a change of a workspace
-    /// without an owner. Damaged sessions and workspaces are listed to the tenant only, since nobody knows whose they
-    /// were, except in the owner's own workspaces.
+    /// without an owner, the end of its shared data. Damage is listed to the tenant only, since nobody knows whose it
+    /// was; whoever asks for a damaged session by its id gets `Corrupt`, without its place.
+    ///
+    /// Sessions are created in existing workspaces, or in `default`. An id of version 8, which is derived, is taken only
+    /// from a conversation key of the owner, or for shared data.
     ///
     /// The first operation on a session, or on a workspace, reads its record to find its owner; up to 4,096 of each are
-    /// remembered. The storage of an owner made from that of another owner shows nothing of either.
+    /// remembered. Drop the storage when the tenant is deleted. [`close`](Self::close) closes the backend for all owners.
+    /// The storage of an owner made from that of another owner shows nothing of either.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -92,7 +110,7 @@ impl OwnerStore {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whose the workspace is. One that does not exist is shared: sessions may be created before it.
+    /// Returns whose the workspace is.
     async fn share(&self, id: WorkspaceId) -> Result<Share> {
         if id == WorkspaceId::DEFAULT {
             return Ok(Share::Shared);
@@ -102,8 +120,8 @@ impl OwnerStore {
         }
         match self.tenant.workspaces.load(id).await {
             Ok(workspace) => Ok(self.remember_share(id, workspace.owner.as_ref())),
-            Err(error) if error.is_absent() => Ok(Share::Shared),
-            Err(error) => Err(error),
+            Err(error) if error.is_absent() => Ok(Share::Nobodys),
+            Err(error) => Err(unread(format_args!("workspace {id}"), error)),
         }
     }
 
@@ -130,37 +148,46 @@ impl OwnerStore {
         }
     }
 
-    /// Returns whether the owner sees a session: its own, one without an owner in a workspace of its own, and the
-    /// hidden sessions that hold shared data of a workspace without an owner.
-    async fn sees(&self, session: &SessionRecord) -> Result<bool> {
+    /// Returns how the owner sees a session; `None` if it does not.
+    async fn seen(&self, session: &SessionRecord) -> Result<Option<Seen>> {
         if let Some(owner) = &session.owner {
-            return Ok(*owner == self.owner);
+            return Ok((*owner == self.owner).then_some(Seen::Own));
         }
+        let hidden = HiddenSession::of(session.id, session.workspace, &session.attributes);
         Ok(match self.share(session.workspace).await? {
-            Share::Own => true,
-            Share::Shared => is_shared(HiddenSession::of(session.id, session.workspace, &session.attributes)),
-            Share::Others => false,
+            Share::Own => Some(Seen::Own),
+            Share::Shared => is_shared(hidden).then_some(Seen::Shared),
+            Share::Others | Share::Nobodys => None,
         })
     }
 
-    /// Refuses a session that the owner does not see as if it did not exist.
-    async fn check_session(&self, id: SessionId) -> Result<()> {
-        if self.known().sessions.contains(&id) {
-            return Ok(());
+    /// Returns how the owner sees a session, and refuses one that it does not see as if it did not exist.
+    async fn check_session(&self, id: SessionId) -> Result<Seen> {
+        if let Some(seen) = self.known().sessions.get(&id) {
+            return Ok(*seen);
         }
-        self.check_record(&*self.tenant.sessions.load(id).await?).await
+        let session = self.tenant.sessions.load(id).await;
+        self.check_record(&*session.map_err(|error| unread(format_args!("session {id}"), error))?).await
     }
 
-    async fn check_record(&self, session: &SessionRecord) -> Result<()> {
-        if !self.sees(session).await? {
-            return Err(no_session(session.id));
-        }
+    async fn check_record(&self, session: &SessionRecord) -> Result<Seen> {
+        let Some(seen) = self.seen(session).await? else { return Err(no_session(session.id)) };
         let known = &mut self.known().sessions;
         if known.len() >= REMEMBERED_MAX {
             known.clear();
         }
-        known.insert(session.id);
-        Ok(())
+        known.insert(session.id, seen);
+        Ok(seen)
+    }
+
+    /// Refuses to change more of shared data than to add to it.
+    async fn check_own_session(&self, id: SessionId, what: &str) -> Result<()> {
+        match self.check_session(id).await? {
+            Seen::Own => Ok(()),
+            Seen::Shared => {
+                Err(self.only_for_tenant(&format!("{what} of session {id}, which owners share,")))
+            }
+        }
     }
 
     /// Returns the error for an operation on data of the whole tenant.
@@ -177,6 +204,17 @@ impl OwnerStore {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Denied, "the handle of an owner reads and writes nothing of another owner"))
+    }
+}
+
+/// Returns the error for an object that cannot be read, and so has an owner that nobody knows: without its place.
+fn unread(object: impl std::fmt::Display, error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Corrupt | ErrorKind::Unsupported => Error::new(
+            error.kind().clone(),
+            format!("{object} cannot be read; the storage of the tenant, or `verify`, says why"),
+        ),
+        _ => error,
     }
 }
 

@@ -1,13 +1,14 @@
 //! Workspaces and device bindings of one owner.
 
 use async_trait::async_trait;
+use futures::TryStreamExt;
 
 use crate::base::{DeviceId, Error, ErrorKind, Result, Revision, SessionId, Timestamp, WorkspaceId};
 use crate::commit::Precondition;
 use crate::model::Workspace;
 use crate::store::binding::{Binding, BindingQuery, BindingStore};
-use crate::store::owner::{OwnerStore, Share, no_workspace};
-use crate::store::page::Page;
+use crate::store::owner::{OwnerStore, Share, no_workspace, unread};
+use crate::store::page::{PAGE_MAX, Page, pages};
 use crate::store::workspace::{ContentHash, WorkspaceQuery, WorkspaceStore};
 
 impl OwnerStore {
@@ -20,17 +21,40 @@ impl OwnerStore {
         Err(self.only_for_tenant(&format!("a change of workspace {id}, which has no owner,")))
     }
 
-    /// Returns the workspace that a device is bound to.
+    /// Returns the workspace that a device is bound to; `None` also for one that does not exist.
     ///
     /// # Errors
     ///
-    /// `Conflict` if it is bound to one of another owner.
-    async fn bound(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
-        let bound = self.tenant.bindings.resolve(device).await?;
-        match bound {
-            Some(workspace) if self.share(workspace).await? == Share::Others => Err(device_is_taken(device)),
-            bound => Ok(bound),
+    /// `Conflict` if it is another owner's.
+    async fn bound(&self, device: &DeviceId) -> Result<Option<(WorkspaceId, Share)>> {
+        let Some(workspace) = self.tenant.bindings.resolve(device).await? else { return Ok(None) };
+        match self.share(workspace).await? {
+            Share::Others => Err(device_is_taken(device)),
+            share => Ok(Some((workspace, share))),
         }
+    }
+
+    /// Returns the bindings to all workspaces that the owner sees.
+    async fn all_bindings(&self) -> Result<Vec<Binding>> {
+        let mut all = Vec::new();
+        let workspaces = WorkspaceQuery::new().with_deleting().with_limit(PAGE_MAX);
+        let mut workspaces = pages(workspaces, |query| WorkspaceStore::list(self, query));
+        while let Some(page) = workspaces.try_next().await? {
+            // `default` has bindings before it has a record.
+            let seen = page.items.into_iter().map(|workspace| workspace.id);
+            for id in seen.filter(|id| *id != WorkspaceId::DEFAULT) {
+                all.extend(self.bindings_of(id).await?);
+            }
+        }
+        all.extend(self.bindings_of(WorkspaceId::DEFAULT).await?);
+        Ok(all)
+    }
+
+    async fn bindings_of(&self, id: WorkspaceId) -> Result<Vec<Binding>> {
+        let query = BindingQuery::new().with_workspace(id).with_limit(PAGE_MAX);
+        let pages = pages(query, |query| self.tenant.bindings.list(query));
+        let found: Vec<_> = pages.try_collect().await?;
+        Ok(found.into_iter().flat_map(|page: Page<Binding>| page.items).collect())
     }
 }
 
@@ -44,7 +68,8 @@ fn device_is_taken(device: &DeviceId) -> Error {
 #[async_trait]
 impl WorkspaceStore for OwnerStore {
     async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
-        let workspace = self.tenant.workspaces.load(id).await?;
+        let workspace = self.tenant.workspaces.load(id).await;
+        let workspace = workspace.map_err(|error| unread(format_args!("workspace {id}"), error))?;
         match self.remember_share(id, workspace.owner.as_ref()) {
             Share::Others => Err(no_workspace(id)),
             _ => Ok(workspace),
@@ -55,7 +80,11 @@ impl WorkspaceStore for OwnerStore {
         self.check_owner(workspace.owner.as_ref())?;
         if expect != Precondition::MustNotExist {
             self.check_own(workspace.id).await?;
-        } else if workspace.id != WorkspaceId::DEFAULT {
+        } else if workspace.id == WorkspaceId::DEFAULT {
+            // All owners share it, so the first of them decides nothing about it.
+            let main = self.tenant.effects().new_session_id();
+            workspace = Workspace::new(workspace.id, "default", main, workspace.created_at);
+        } else {
             workspace.owner = Some(self.owner.clone());
         }
         self.tenant.workspaces.put(workspace, expect).await
@@ -77,7 +106,11 @@ impl WorkspaceStore for OwnerStore {
     }
 
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
-        self.check_own(id).await?;
+        match self.check_own(id).await {
+            // It was deleted before, which succeeds again.
+            Err(error) if *error.kind() == ErrorKind::Deleted => {}
+            checked => checked?,
+        }
         self.tenant.workspaces.delete(id).await
     }
 
@@ -87,7 +120,8 @@ impl WorkspaceStore for OwnerStore {
     }
 
     async fn load_with_config(&self, id: WorkspaceId) -> Result<(Workspace, Option<String>)> {
-        let (workspace, config) = self.tenant.workspaces.load_with_config(id).await?;
+        let loaded = self.tenant.workspaces.load_with_config(id).await;
+        let (workspace, config) = loaded.map_err(|error| unread(format_args!("workspace {id}"), error))?;
         match self.remember_share(id, workspace.owner.as_ref()) {
             Share::Others => Err(no_workspace(id)),
             _ => Ok((workspace, config)),
@@ -112,11 +146,11 @@ impl WorkspaceStore for OwnerStore {
 #[async_trait]
 impl BindingStore for OwnerStore {
     async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
-        let bound = self.tenant.bindings.resolve(device).await?;
-        match bound {
-            Some(workspace) if self.share(workspace).await? == Share::Others => Ok(None),
-            bound => Ok(bound),
-        }
+        let Some(bound) = self.tenant.bindings.resolve(device).await? else { return Ok(None) };
+        Ok(match self.share(bound).await? {
+            Share::Own | Share::Shared => Some(bound),
+            Share::Others | Share::Nobodys => None,
+        })
     }
 
     async fn bind(
@@ -125,11 +159,17 @@ impl BindingStore for OwnerStore {
         to: WorkspaceId,
         expect: Precondition<WorkspaceId>,
     ) -> Result<WorkspaceId> {
-        self.check_workspace(to).await?;
+        // So that nobody else creates the workspace of a device.
+        if self.check_workspace(to).await? == Share::Nobodys {
+            return Err(no_workspace(to));
+        }
         loop {
             // Only a binding that was seen is replaced: it is none of another owner.
             let seen = match (self.bound(device).await?, expect) {
-                (Some(now), Precondition::None | Precondition::MustExist) => Precondition::Matches(now),
+                (Some((gone, Share::Nobodys)), Precondition::None | Precondition::MustNotExist) => {
+                    Precondition::Matches(gone)
+                }
+                (Some((now, _)), Precondition::None | Precondition::MustExist) => Precondition::Matches(now),
                 (None, Precondition::None) => Precondition::MustNotExist,
                 _ => expect,
             };
@@ -161,6 +201,7 @@ impl BindingStore for OwnerStore {
     }
 
     async fn set_last_session(&self, device: &DeviceId, session: SessionId) -> Result<()> {
+        self.check_session(session).await?;
         match self.resolve(device).await? {
             Some(_) => self.tenant.bindings.set_last_session(device, session).await,
             None => Ok(()),
@@ -172,16 +213,17 @@ impl BindingStore for OwnerStore {
         self.tenant.bindings.unbind_workspace(id).await
     }
 
+    /// Reads the bindings of all workspaces that the owner sees for each page, unless a workspace is named. The order is that
+    /// of the bytes of the device ids.
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
-        let mut page = self.tenant.bindings.list(query).await?;
-        let mut seen = Vec::with_capacity(page.items.len());
-        for binding in page.items.drain(..) {
-            if self.share(binding.workspace).await? != Share::Others {
-                seen.push(binding);
+        let all = match query.workspace {
+            None => self.all_bindings().await?,
+            Some(workspace) if matches!(self.share(workspace).await?, Share::Own | Share::Shared) => {
+                return self.tenant.bindings.list(query).await;
             }
-        }
-        page.items = seen;
-        Ok(page)
+            Some(_) => Vec::new(),
+        };
+        query.page(all)
     }
 
     async fn close(&self) -> Result<()> {

@@ -4,40 +4,57 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::base::{Epoch, Error, ErrorKind, OwnerId, Reason, Result, Seq, SessionId, Timestamp};
+use crate::base::{
+    Epoch, Error, ErrorKind, OwnerId, Reason, Result, Seq, SessionId, Timestamp, WorkspaceId, WriteOutcome,
+};
 use crate::commit::{Commit, Committed, Step, Trigger};
-use crate::event::{Created, EventType};
-use crate::model::BlobInfo;
+use crate::event::{Created, EventType, NewEvent};
+use crate::model::{BlobInfo, Patch, Workspace};
+use crate::session::key::key_of;
 use crate::session::{NewSession, SessionRecord, SessionSummary};
 use crate::store::blob::{BlobContent, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
 use crate::store::blob_store::BlobStore;
 use crate::store::hidden::HiddenSession;
 use crate::store::lease::{LeaseStatus, LeaseStore};
 use crate::store::maintenance::{Maintenance, Pending, Rebuilt};
-use crate::store::owner::{OwnerStore, Share, is_shared};
+use crate::store::owner::{OwnerStore, Seen, Share, unread};
 use crate::store::page::{Damaged, Page};
 use crate::store::read::{EventPage, ReadEvents};
 use crate::store::session::{Capabilities, Purge, Purged, SessionQuery, SessionStore};
+
+/// Types of events that owners may add to shared data, besides changes of its attributes.
+const ADDED: [EventType; 4] = [
+    EventType::SESSION_DOCUMENT_WRITTEN,
+    EventType::SESSION_ARTIFACT_REGISTERED,
+    EventType::SESSION_LEARNING_ADDED,
+    EventType::SESSION_LEARNING_PROMOTED,
+];
 
 #[async_trait]
 impl SessionStore for OwnerStore {
     async fn commit(&self, mut commit: Commit) -> Result<Committed> {
         let id = commit.session;
         if !self.prepare_creation(&mut commit).await? {
-            self.check_session(id).await?;
+            if self.check_session(id).await? == Seen::Shared {
+                self.check_addition(&commit)?;
+            }
             return self.tenant.sessions.commit(commit).await;
         }
         let committed = match self.tenant.sessions.commit(commit).await {
             Ok(committed) => committed,
             Err(error) => return Err(self.hide_holder(id, error).await),
         };
-        // The commit may have the id of another owner's commit.
-        self.check_record(&committed.session).await.map_err(|_| id_is_taken(id))?;
-        Ok(committed)
+        match self.check_record(&committed.session).await {
+            Ok(_) => Ok(committed),
+            // The commit has the id of another owner's commit.
+            Err(error) if *error.kind() == ErrorKind::NotFound => Err(id_is_taken(id)),
+            Err(error) => Err(error.with_outcome(WriteOutcome::Unknown)),
+        }
     }
 
     async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
-        let session = self.tenant.sessions.load(id).await?;
+        let session = self.tenant.sessions.load(id).await;
+        let session = session.map_err(|error| unread(format_args!("session {id}"), error))?;
         self.check_record(&session).await?;
         Ok(session)
     }
@@ -49,22 +66,23 @@ impl SessionStore for OwnerStore {
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         self.check_owner(query.owner.as_ref())?;
-        let share = match query.workspace {
-            Some(workspace) => self.share(workspace).await?,
-            None => Share::Shared,
+        let is_own = match query.workspace {
+            Some(workspace) => self.share(workspace).await? == Share::Own,
+            None => false,
         };
-        // Whatever is in a workspace of the owner is the owner's to see.
-        if share == Share::Own {
-            return self.tenant.sessions.list(query).await;
+        // In a workspace of the owner are no sessions of another one, but some may have none.
+        let query = if is_own { query } else { query.with_owner(self.owner.clone()) };
+        let mut page = self.tenant.sessions.list(query).await?;
+        page.items.retain(|item| item.owner.as_ref().map_or(is_own, |owner| *owner == self.owner));
+        if !is_own {
+            // Whose a session was that cannot be read is not known.
+            page.damaged.clear();
         }
-        let mut page = self.tenant.sessions.list(query.with_owner(self.owner.clone())).await?;
-        // Whose a session was that cannot be read is not known.
-        page.damaged.clear();
         Ok(page)
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
-        self.check_session(purge.session).await?;
+        self.check_own_session(purge.session, "a purge").await?;
         self.tenant.sessions.purge(purge).await
     }
 
@@ -115,9 +133,8 @@ impl OwnerStore {
                     Error::invalid(format!("event {} does not create session {}", first.seq, commit.session))
                         .with_source(source)
                 })?;
-                self.check_workspace(created.workspace).await?;
-                let hidden = HiddenSession::of(commit.session, created.workspace, &created.attributes);
-                match created.owner.as_ref() == Some(&self.owner) || is_shared(hidden) {
+                let new = NewSession::of(commit.session, created);
+                match self.owner_of_new(&new).await? == new.created.owner {
                     true => Ok(true),
                     false => Err(self.only_for_tenant("a restored session of another owner, or of none,")),
                 }
@@ -126,30 +143,71 @@ impl OwnerStore {
         }
     }
 
-    /// Returns the owner of a new session: that of its parent, none for a hidden session, else that of the handle.
+    /// Returns the owner of a new session: that of its parent, none for shared data, else that of the handle.
     async fn owner_of_new(&self, new: &NewSession) -> Result<Option<OwnerId>> {
-        let created = &new.created;
+        let (id, created) = (new.id, &new.created);
         self.check_owner(created.owner.as_ref())?;
-        self.check_workspace(created.workspace).await?;
+        let workspace = self.check_place_of_new(new).await?;
         for ancestor in &created.lineage.segments {
-            self.check_session(ancestor.session).await?;
+            self.check_own_session(ancestor.session, "a fork").await?;
         }
         if let Some(parent) = created.origin.parent() {
-            return Ok(self.load(parent).await?.owner.clone());
+            self.check_own_session(parent, "a fork or child").await?;
+            let parent = self.load(parent).await?;
+            if parent.owner.is_none() && parent.workspace != created.workspace {
+                return Err(self.only_for_tenant("a fork or child in another workspace"));
+            }
+            return Ok(parent.owner.clone());
         }
-        match HiddenSession::of(new.id, created.workspace, &created.attributes) {
-            None => Ok(Some(self.owner.clone())),
-            hidden if is_shared(hidden.clone()) => Ok(None),
-            Some(_) => Err(self.only_for_tenant("the audit")),
+        let hidden = HiddenSession::of(id, created.workspace, &created.attributes);
+        if hidden == Some(HiddenSession::Audit) || id == HiddenSession::Audit.id() {
+            return Err(self.only_for_tenant("the audit"));
         }
+        if hidden.is_some() {
+            return Ok(None);
+        }
+        let key = key_of(id, Some(&self.owner), created.workspace, &created.attributes);
+        let is_main_of_tenant =
+            workspace.is_some_and(|workspace| workspace.owner.is_none() && workspace.main_session == id);
+        if is_main_of_tenant || (HiddenSession::may_have(id) && key.is_none()) {
+            return Err(
+                self.only_for_tenant(&format!("session {id}, whose id is derived for something else,"))
+            );
+        }
+        Ok(Some(self.owner.clone()))
+    }
+
+    /// Returns the record of the workspace of a new session, which must exist, unless it is `default`.
+    async fn check_place_of_new(&self, new: &NewSession) -> Result<Option<Workspace>> {
+        let id = new.created.workspace;
+        self.check_workspace(id).await?;
+        match self.tenant.workspaces.load(id).await {
+            Ok(workspace) => Ok(Some(workspace)),
+            Err(error) if id == WorkspaceId::DEFAULT && *error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unread(format_args!("workspace {id}"), error)),
+        }
+    }
+
+    /// Refuses a commit to shared data that does more than add to it.
+    fn check_addition(&self, commit: &Commit) -> Result<()> {
+        let adds = |event: &NewEvent| match &event.kind {
+            kind if *kind == EventType::SESSION_UPDATED => event
+                .payload
+                .to::<Patch>()
+                .is_ok_and(|patch| !patch.labels.contains_key(HiddenSession::LABEL)),
+            kind => ADDED.contains(kind),
+        };
+        if commit.steps.iter().all(|step| matches!(step, Step::Event(event) if adds(event))) {
+            return Ok(());
+        }
+        Err(self.only_for_tenant(&format!("this change of session {}, which owners share,", commit.session)))
     }
 
     /// Returns whether no session has this id.
     async fn is_free(&self, id: SessionId) -> Result<bool> {
         match self.tenant.sessions.load(id).await {
-            Ok(_) => Ok(false),
             Err(error) if *error.kind() == ErrorKind::NotFound => Ok(true),
-            Err(error) => Err(error),
+            _ => Ok(false),
         }
     }
 
@@ -157,6 +215,7 @@ impl OwnerStore {
     async fn hide_holder(&self, id: SessionId, error: Error) -> Error {
         match self.tenant.sessions.load(id).await {
             Ok(session) if self.check_record(&session).await.is_err() => id_is_taken(id),
+            Err(unread) if *unread.kind() != ErrorKind::NotFound => id_is_taken(id),
             _ => error,
         }
     }
@@ -188,7 +247,7 @@ impl BlobStore for OwnerStore {
         match self.check_session(put.session).await {
             // The session may be created later.
             Err(error) if *error.kind() == ErrorKind::NotFound && self.is_free(put.session).await? => {}
-            checked => checked?,
+            checked => drop(checked?),
         }
         self.tenant.sessions.blobs().put(put).await
     }
@@ -207,7 +266,7 @@ impl BlobStore for OwnerStore {
         let Some(session) = sweep.session else {
             return Err(self.only_for_tenant("a sweep of the blobs without a session"));
         };
-        self.check_session(session).await?;
+        self.check_own_session(session, "a sweep").await?;
         self.tenant.sessions.blobs().sweep(sweep).await
     }
 }

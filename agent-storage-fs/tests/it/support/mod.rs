@@ -325,7 +325,7 @@ pub fn names_in(folder: &Path) -> Vec<String> {
 
 /// A line of a session of the tenant `default`.
 pub fn framed(session: SessionId, json: &str) -> String {
-    framed_for(&format!("default/{session}/5"), json)
+    framed_for(&format!("default/{session}/6"), json)
 }
 
 /// A line whose checksum begins with that of `owner`.
