@@ -8,9 +8,12 @@ use tokio::time::Instant;
 
 use crate::agents::stored::{Lease, Ledger};
 
-/// Leases of builders as they were last seen to change, by agent and number of the build.
+/// Leases of builders as they were last seen, by agent.
 #[derive(Debug, Default)]
-pub(super) struct Watch(Mutex<HashMap<String, HashMap<u64, (Lease, Instant)>>>);
+pub(super) struct Watch(Mutex<HashMap<String, Leases>>);
+
+/// Leases of an agent's builds, each with the time at which it was first seen as it is.
+type Leases = HashMap<u64, (Lease, Instant)>;
 
 impl Watch {
     /// Observes the leases of an agent's builds. Returns the first build whose builder sent no heartbeat for one ttl.

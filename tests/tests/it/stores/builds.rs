@@ -11,6 +11,8 @@ use agent_core::{Epoch, ErrorKind, Storage, WorkspaceId};
 use agent_runtime::agents::{
     Agents, BUILDS_MAX, Build, BuildClaim, BuildPrunePolicy, BuildRetainReason, BuildStatus,
 };
+use agent_runtime::documents::{DocumentWrite, Documents};
+use agent_runtime::retention::SweepPolicy;
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_tests::{Site, each_store};
 use futures::future::join_all;
@@ -113,7 +115,7 @@ async fn agents_are_registered_by_name_and_source(site: Site) {
     check_record(&storage, HiddenSession::agent(WorkspaceId::DEFAULT, "registry").id()).await;
 }
 
-each_store!(agents_are_registered_by_name_and_source);
+each_store!(agents_are_registered_by_name_and_source and files);
 
 /// A build goes pending, building, completed or failed, each with its time; every other way is refused by name, and
 /// writes nothing.
@@ -182,7 +184,7 @@ async fn build_goes_only_its_way(site: Site) {
     assert_eq!(reopened.builds("support", 10, None).await.unwrap().builds, [lost, done], "{}", site.name);
 }
 
-each_store!(build_goes_only_its_way);
+each_store!(build_goes_only_its_way and files);
 
 #[test]
 fn only_three_transitions_of_a_build_exist() {
@@ -219,7 +221,7 @@ async fn one_of_many_builders_gets_a_build(site: Site) {
     assert_eq!(builders[0].resolve("support").await.unwrap().number, 50, "{}", site.name);
 }
 
-each_store!(one_of_many_builders_gets_a_build, flavor = "multi_thread");
+each_store!(one_of_many_builders_gets_a_build and files, flavor = "multi_thread");
 
 /// A builder that sends no heartbeat for its ttl is replaced by one of those that wait; its heartbeat and its result are
 /// refused, before and after the other one's result. One that sends heartbeats is not replaced, whatever the clocks show.
@@ -271,7 +273,7 @@ async fn dead_builder_is_replaced_and_its_late_result_refused(site: Site) {
     assert_eq!((build.image.as_deref(), build.builder), (Some("support:1"), Some(builder(2))));
 }
 
-each_store!(dead_builder_is_replaced_and_its_late_result_refused);
+each_store!(dead_builder_is_replaced_and_its_late_result_refused and files);
 
 /// The newest completed build is resolved, not the one that was completed last; sessions keep the build that they were
 /// made from, and so do their forks.
@@ -305,7 +307,7 @@ async fn newest_completed_build_is_resolved_and_pinned(site: Site) {
     assert_eq!(self::agents(&storage).resolve("support").await.unwrap(), newer, "{}", site.name);
 }
 
-each_store!(newest_completed_build_is_resolved_and_pinned);
+each_store!(newest_completed_build_is_resolved_and_pinned and files);
 
 /// All builds that an agent may have are listed by page, newest first; one more is refused until some are pruned.
 async fn thousands_of_builds_are_listed_and_bounded(site: Site) {
@@ -393,7 +395,7 @@ async fn prune_keeps_what_is_pinned_or_in_progress(site: Site) {
     assert_eq!(prune(&day).await.0, [0; 0], "{}: all are recent", site.name);
 
     clock.forward(2 * DAY);
-    let kept = vec![
+    let kept = [
         (9, BuildRetainReason::InProgress),
         (8, BuildRetainReason::InProgress),
         (6, BuildRetainReason::Newest),
@@ -415,11 +417,15 @@ async fn prune_keeps_what_is_pinned_or_in_progress(site: Site) {
     // The session of a build that was removed keeps what it was made from.
     let late = made_from(&storage, &fourth).await;
     assert_eq!(Build::pinned(&storage.sessions.load(late).await.unwrap().attributes), Some(("support", 4)));
-    agents.complete(&building, "support:8").await.unwrap();
+    let eighth = agents.complete(&building, "support:8").await.unwrap();
+    // Sweeps leave the records alone, however old they are.
+    clock.forward(1000 * DAY);
+    manager.sweep(&SweepPolicy::new().with_delete_archived(DAY).with_purge_deleted(DAY)).await.unwrap();
+    assert_eq!(agents.resolve("support").await.unwrap(), eighth, "{}", site.name);
     check_record(&storage, HiddenSession::agent(WorkspaceId::DEFAULT, "registry/support").id()).await;
 }
 
-each_store!(prune_keeps_what_is_pinned_or_in_progress);
+each_store!(prune_keeps_what_is_pinned_or_in_progress and files);
 
 /// What is in an owner's workspace only that owner and the tenant see; what is in a workspace without an owner, all do.
 async fn owners_see_the_agents_of_their_workspaces(site: Site) {
@@ -473,7 +479,7 @@ async fn owners_see_the_agents_of_their_workspaces(site: Site) {
     assert!(hers.list(10, None).await.unwrap().agents.iter().all(|agent| agent.name == "support"));
 }
 
-each_store!(owners_see_the_agents_of_their_workspaces);
+each_store!(owners_see_the_agents_of_their_workspaces and files);
 
 /// Each change is an event with its actor and its time, which no later change removes; the deletion of the workspace, which
 /// does, is in the audit.
@@ -507,4 +513,38 @@ async fn changes_of_agents_and_builds_are_recorded(site: Site) {
     assert_eq!(*error.kind(), ErrorKind::Deleted, "{}: {error}", site.name);
 }
 
-each_store!(changes_of_agents_and_builds_are_recorded);
+each_store!(changes_of_agents_and_builds_are_recorded and files);
+
+/// Documents of a newer form are refused by name; those that are none of ours are damaged.
+async fn newer_and_damaged_records_are_refused(site: Site) {
+    let storage = site.open().await;
+    let agents = support(&storage).await;
+    completed(&agents, "support:1").await;
+    let documents = |name: &str| {
+        Documents::new(storage.sessions.clone(), HiddenSession::agent(WorkspaceId::DEFAULT, name).id())
+    };
+    for (hidden, name) in
+        [("registry/support", "builds/0"), ("registry/support", "builds"), ("registry", "agents")]
+    {
+        let before = documents(hidden).get(name).await.unwrap().unwrap();
+        for (text, format, kind) in [
+            (&*before.text, 2, ErrorKind::Unsupported),
+            ("[1]", 1, ErrorKind::Corrupt),
+            ("{\"last\":1", 1, ErrorKind::Corrupt),
+        ] {
+            let write = DocumentWrite::new(name, text, Actor::USER).with_format(format);
+            documents(hidden).put(write).await.unwrap();
+            let error = match name {
+                "agents" => agents.request("support", Actor::USER).await.unwrap_err(),
+                _ => agents.resolve("support").await.unwrap_err(),
+            };
+            assert_eq!(*error.kind(), kind, "{}: {error}", site.name);
+            assert!(error.to_string().starts_with(&format!("document {name} of session")), "{error}");
+        }
+        documents(hidden).restore(name, before.revision, Actor::USER).await.unwrap();
+    }
+    assert_eq!(agents.resolve("support").await.unwrap().number, 1, "{}", site.name);
+    agents.request("support", Actor::USER).await.unwrap();
+}
+
+each_store!(newer_and_damaged_records_are_refused and files);
