@@ -22,11 +22,13 @@
 //!
 //! - [`WorkspaceManager`], [`NewWorkspace`]: workspaces, their main sessions and device bindings. [`keys`]: sessions by the host's own keys.
 //! - [`documents`], [`areas`], [`files`], [`learnings`]: what an agent remembers. [`state_payload`] exports it.
+//! - [`agents`]: agents by name and source, and their builds.
 //! - [`mounts`], [`secrets`]: what a session may use.
 //! - [`retention`]: deletion, erasure, deletion by age, removal of what crashes left.
 //! - [`blobs`]: large content outside of the log.
 //! - [`configuration`]: layers of TOML. [`views`]: what a user interface reads.
 
+pub mod agents;
 pub mod areas;
 pub mod blobs;
 pub mod configuration;

@@ -122,6 +122,10 @@ pub mod cookbook {
     /// `troubleshooting.md`.
     #[doc = include_str!("../cookbook/troubleshooting.md")]
     pub mod troubleshooting {}
+
+    /// `agents-and-builds.md`.
+    #[doc = include_str!("../cookbook/agents-and-builds.md")]
+    pub mod agents_and_builds {}
 }
 
 /// The root of the project.

@@ -177,25 +177,23 @@ fn walks(
     from: Option<(i64, String)>,
 ) -> (String, Vec<Value>) {
     let words = [Some(WorkspaceStatus::Active), wanted.with_deleting.then_some(WorkspaceStatus::Deleting)];
-    let owners = match &wanted.owner {
-        None => vec![None],
-        Some(owner) if wanted.with_unowned => vec![Some(owner.as_str()), Some("")],
-        Some(owner) => vec![Some(owner.as_str())],
+    let unowned = ("workspaces_unowned", "owner = ''", None);
+    let lists = match &wanted.owner {
+        None => vec![unowned, ("workspaces_owned", "owner > ''", None)],
+        Some(owner) => {
+            let own = ("workspaces_by_owner", "owner > '' AND owner = ?", Some(owner.as_str()));
+            if wanted.with_unowned { vec![unowned, own] } else { vec![own] }
+        }
     };
     let (mut sql, mut values): (_, Vec<Value>) = (String::new(), Vec::new());
-    for (owner, status) in
-        owners.iter().flat_map(|owner| words.iter().flatten().map(move |word| (owner, word)))
-    {
+    for (list, status) in lists.iter().flat_map(|list| words.iter().flatten().map(move |word| (list, word))) {
+        let (index, condition, owner) = list;
         let union = if sql.is_empty() { "" } else { " UNION ALL " };
-        let index = if owner.is_some() { "workspaces_by_owner" } else { "workspaces_by_access" };
         sql.push_str(&format!(
-            "{union}{select} FROM workspaces INDEXED BY {index} WHERE tenant = ? AND status = ?"
+            "{union}{select} FROM workspaces INDEXED BY {index} WHERE tenant = ? AND status = ? AND {condition}"
         ));
         values.extend([tenant.to_owned().into(), word(*status).to_owned().into()]);
-        if let Some(owner) = owner {
-            sql.push_str(" AND owner = ?");
-            values.push((*owner).to_owned().into());
-        }
+        values.extend(owner.map(|owner| owner.to_owned().into()));
         if let Some((at, id)) = &from {
             sql.push_str(" AND (last_accessed, id) < (?, ?)");
             values.extend([(*at).into(), id.clone().into()]);

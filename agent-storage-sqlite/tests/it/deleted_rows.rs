@@ -63,11 +63,11 @@ impl Stocked {
         Self { site, first, purged, last }
     }
 
-    /// All rows of a table, as text.
+    /// All rows of a table, as text, without the random versions.
     fn rows(&self, table: &str) -> Vec<String> {
         let conn = self.site.raw();
         let columns: Vec<String> = conn
-            .prepare("SELECT name FROM pragma_table_info(?)")
+            .prepare("SELECT name FROM pragma_table_info(?) WHERE name <> 'version'")
             .unwrap()
             .query_map([table], |row| row.get(0))
             .unwrap()

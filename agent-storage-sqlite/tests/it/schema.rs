@@ -10,16 +10,19 @@ use agent_core::{
 };
 use agent_storage_sqlite::SqliteStore;
 
-const INDEXES: [&str; 13] = [
+const INDEXES: [&str; 16] = [
     "sessions_by_id",
     "sessions_recent",
     "sessions_by_workspace",
     "sessions_by_state",
+    "sessions_by_owner",
     "sessions_by_creator",
     "sessions_by_parent",
     "sessions_by_due",
     "labels_by_log",
-    "workspaces_by_access",
+    "workspaces_unowned",
+    "workspaces_owned",
+    "workspaces_by_owner",
     "bindings_by_workspace",
     "blobs_by_session",
     "blobs_removed",

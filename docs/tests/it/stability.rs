@@ -28,9 +28,12 @@ fn format_numbers_of_the_page_are_those_of_the_code() {
     for (form, number) in &known {
         assert_eq!(numbers.get(form), Some(number), "{form}");
     }
-    // Those two have no public constant: the golden files are in folders of these names.
+    // Those have no public constant: the golden files are in folders of these names.
     let others: Vec<_> = numbers.iter().filter(|(form, _)| !known.contains_key(*form)).collect();
-    assert_eq!(others, [(&"cursor of a list", &2), (&"list of files of an area", &1)]);
+    assert_eq!(
+        others,
+        [(&"agents and builds", &1), (&"cursor of a list", &2), (&"list of files of an area", &1)]
+    );
     // Each form has its golden files.
     let golden = |form: &str, number: u64| root().join("tests/golden").join(form).join(number.to_string());
     for (folder, form) in [
@@ -40,6 +43,7 @@ fn format_numbers_of_the_page_are_those_of_the_code() {
         ("document", "document of a session"),
         ("state", "state of a session"),
         ("area", "list of files of an area"),
+        ("agents", "agents and builds"),
     ] {
         let path = golden(folder, numbers[form]);
         assert!(path.is_dir(), "{} has no golden files", path.display());

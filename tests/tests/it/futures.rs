@@ -26,6 +26,7 @@ use agent_runtime::{
 use agent_storage_conformance::history::History;
 use agent_storage_fs::{FsConfig, FsStore};
 use agent_storage_sqlite::{SqliteConfig, SqliteStore};
+use agent_workspace::agents::Agents;
 use agent_workspace::areas::DurableArea;
 use agent_workspace::blobs::Spool;
 use agent_workspace::documents::Documents;
@@ -165,6 +166,18 @@ fn agent_runtime() {
 }
 
 fn agent_workspace() {
+    send(Agents::register(of(), of(), of(), of()));
+    send(Agents::get(of(), of()));
+    send(Agents::list(of(), of(), of()));
+    send(Agents::request(of(), of(), of()));
+    send(Agents::build(of(), of(), of()));
+    send(Agents::builds(of(), of(), of(), of()));
+    send(Agents::resolve(of(), of()));
+    send(Agents::claim(of(), of(), of(), of()));
+    send(Agents::heartbeat(of(), of()));
+    send(Agents::complete(of(), of(), of()));
+    send(Agents::fail(of(), of(), of()));
+    send(Agents::prune(of(), of(), of(), of()));
     send(DurableArea::put(of(), of(), "text", of()));
     send(DurableArea::get(of(), of()));
     send(DurableArea::list(of()));

@@ -46,7 +46,7 @@ fn honest<T>(done: &Result<T>, context: &str) {
 /// Takes away what is derived.
 fn strip(path: &Path) {
     let conn = Connection::open(path).unwrap();
-    conn.execute_batch("DELETE FROM sessions; DROP INDEX workspaces_by_access; DROP VIEW v_runs").unwrap();
+    conn.execute_batch("DELETE FROM sessions; DROP INDEX workspaces_unowned; DROP VIEW v_runs").unwrap();
 }
 
 async fn leave_log(path: &Path, disk: &Disk) {

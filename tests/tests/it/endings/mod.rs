@@ -12,5 +12,5 @@ mod gc;
 mod history;
 mod provider_rules;
 mod races;
-mod site;
+pub(crate) mod site;
 mod sweep;

@@ -1,4 +1,4 @@
-//! Documents: a session with its log, an archive with blobs, the state of a session, the list of files of an area.
+//! Documents: sessions with their logs, archives with blobs, states of sessions, lists of files, agents and builds.
 
 use agent_admin::archive::Archive;
 use agent_admin::export::SessionExport;
@@ -13,16 +13,21 @@ use agent_core::store::{HiddenSession, PutBlob, ReadEvents, SessionQuery, Worksp
 use agent_core::{
     MemoryStore, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceId, WorkspaceStore,
 };
+use agent_runtime::agents::{Agents, BuildStatus};
 use agent_runtime::documents::{DocumentWrite, Documents};
 use agent_runtime::files::WorkspaceFiles;
 use agent_runtime::state_payload::{STATE_FORMAT, StatePayload};
 use futures::{StreamExt, TryStreamExt, stream};
+use std::time::Duration;
 
 use crate::forms::golden::{self, Files};
 use crate::forms::script::{self, effects};
 
 /// Version of the list of files of an area; the event that holds the list has it in its field `format`.
 const AREA_FORMAT: u64 = 1;
+
+/// Version of the documents with agents and builds; the events that hold them have it in their field `format`.
+const AGENTS_FORMAT: u64 = 1;
 
 fn text<'a>(files: &'a Files, name: &str) -> &'a str {
     std::str::from_utf8(&files[name]).unwrap()
@@ -163,4 +168,70 @@ async fn golden_file_lists_are_read_whole() {
     assert_eq!(names, ["large", "review/SKILL.md"]);
     assert_eq!(area.get("large", usize::MAX).await.unwrap().unwrap(), large);
     assert_eq!(area.get("review/SKILL.md", usize::MAX).await.unwrap().unwrap(), "# How to review");
+}
+
+/// The hidden sessions with the agents of the default workspace, and with the builds of one.
+fn of_agents() -> [(&'static str, SessionId); 2] {
+    let hidden = |name| HiddenSession::agent(WorkspaceId::DEFAULT, name).id();
+    [("agents.jsonl", hidden("registry")), ("builds.jsonl", hidden("registry/support"))]
+}
+
+#[tokio::test]
+async fn agents_and_builds_are_written_as_declared() {
+    let storage = Storage::from(MemoryStore::new()).with_effects(effects(6));
+    let agents = Agents::new(&storage, WorkspaceId::DEFAULT);
+    for source in ["git:1", "git:2"] {
+        agents.register("support", source, Actor::USER).await.unwrap();
+        agents.request("support", Actor::USER).await.unwrap();
+    }
+    let claim = async || {
+        let claimed = agents.claim("support", "user:builder-1".parse().unwrap(), Duration::from_secs(60));
+        claimed.await.unwrap().unwrap()
+    };
+    let (first, second) = (claim().await, claim().await);
+    agents.heartbeat(&second).await.unwrap();
+    agents.complete(&first, "support:1").await.unwrap();
+    agents.fail(&second, "step 4:\nno space").await.unwrap();
+    agents.request("support", Actor::AGENT).await.unwrap();
+    agents.request("support", Actor::AGENT).await.unwrap();
+    agents.heartbeat(&claim().await).await.unwrap();
+    let mut written = Files::new();
+    for (name, id) in of_agents() {
+        let events = storage.sessions.read(id, ReadEvents::first(100)).await.unwrap().events;
+        let lines: String = events.iter().map(|event| event.to_json() + "\n").collect();
+        written.insert(name.to_owned(), lines.into_bytes());
+    }
+    golden::compare("agents", AGENTS_FORMAT, &written);
+
+    // A document has 32 builds.
+    for _ in 4..33 {
+        agents.request("support", Actor::USER).await.unwrap();
+    }
+    let documents = Documents::new(storage.sessions.clone(), of_agents()[1].1);
+    let names = documents.list().await.unwrap().into_iter().map(|head| head.name);
+    assert_eq!(names.collect::<Vec<_>>(), ["builds", "builds/0", "builds/1"]);
+    assert!(documents.get("builds/1").await.unwrap().unwrap().text.starts_with(r#"{"33":{"#));
+}
+
+#[tokio::test]
+async fn golden_agents_and_builds_are_read_whole() {
+    let files = golden::read("agents", AGENTS_FORMAT);
+    let storage = Storage::from(MemoryStore::new());
+    for (name, id) in of_agents() {
+        let lines = text(&files, name).lines();
+        let events: Vec<_> = lines.map(|line| Event::from_json(line).unwrap()).collect();
+        for commit in events.chunk_by(|one, next| one.commit == next.commit) {
+            storage.sessions.commit(Commit::restore(id, commit.to_vec()).unwrap()).await.unwrap();
+        }
+    }
+    let agents = Agents::new(&storage, WorkspaceId::DEFAULT);
+    let support = agents.get("support").await.unwrap().unwrap();
+    assert_eq!((&*support.source, support.revision.get()), ("git:2", 2));
+    assert_eq!(agents.resolve("support").await.unwrap().image.as_deref(), Some("support:1"));
+    let builds = agents.builds("support", 10, None).await.unwrap().builds;
+    let states: Vec<_> = builds.iter().map(|build| (build.number, build.status)).collect();
+    use BuildStatus::{Building, Completed, Failed, Pending};
+    assert_eq!(states, [(4, Pending), (3, Building), (2, Failed), (1, Completed)]);
+    let claimed = agents.claim("support", Actor::AGENT, Duration::from_secs(60)).await.unwrap().unwrap();
+    assert_eq!(claimed.build.number, 4, "the builder of the third one may live");
 }

@@ -2,6 +2,7 @@
 
 mod activations;
 mod blobs;
+mod builds;
 mod closing;
 mod content;
 mod documents;
