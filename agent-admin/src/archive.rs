@@ -68,7 +68,7 @@ const FILLING_MAX: usize = 1 << 20;
 /// Returns whether a file that begins with these bytes may be an archive. 512 bytes are enough.
 ///
 /// ```
-/// assert!(!agent_admin::archive::is_archive(b"{\"format\":4,"));
+/// assert!(!agent_admin::archive::is_archive(b"{\"format\":5,"));
 /// ```
 pub fn is_archive(start: &[u8]) -> bool {
     start.get(257..262) == Some(b"ustar")
