@@ -24,7 +24,7 @@
 //!
 //! One JSON object with these fields, in this order:
 //!
-//! - `format`: 4;
+//! - `format`: 5; 4 is read, too;
 //! - `kind`: `session`;
 //! - `session`: the record;
 //! - `events`: all of the session's own events, one on each line;
@@ -55,8 +55,12 @@ use agent_core::{
     BlobName, Error, ErrorKind, EventId, Plan, Result, Seq, SessionId, SessionStore, SessionStoreExt, plan,
 };
 
-/// Version of the document format that is written, and the only one that is read. Formats 1 to 3 were never released.
-pub const MANIFEST_FORMAT: u64 = 4;
+/// Version of the document format that is written. Documents of format 4, the former one, are read, too: their sessions have no
+/// owner. Formats 1 to 3 were never released, and are refused.
+pub const MANIFEST_FORMAT: u64 = 5;
+
+/// Versions that are read. The events of both have the same fields, but for those that format 5 adds, which may be missing.
+const READ_FORMATS: [u64; 2] = [4, MANIFEST_FORMAT];
 
 const KIND: &str = "session";
 /// Text before the checksum, and after it.
@@ -466,7 +470,7 @@ impl Manifest {
     pub fn parse(text: &str) -> Result<Self> {
         let whole = checked(text);
         // The format is checked first: another format may frame the document differently.
-        check_document(text, KIND, MANIFEST_FORMAT)?;
+        check_document(text, KIND, &READ_FORMATS)?;
         if !whole {
             return Err(Error::corrupt(
                 "the document is damaged: its checksum does not match; export the session again, or use another copy",

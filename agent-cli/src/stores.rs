@@ -4,12 +4,13 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::Backend;
 use agent_core::store::{BackendConfig, Registry};
+use agent_core::{Backend, ErrorKind};
 use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteConfig;
+use tempfile::TempDir;
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::screen::print_error;
 
 /// Address of a store, checked but not opened yet.
@@ -101,6 +102,35 @@ impl Address {
     /// Opens an existing store with all tenants; creates nothing.
     pub(crate) async fn existing(&self) -> agent_core::Result<Arc<dyn Backend>> {
         self.with_notice(self.existing.open()).await
+    }
+
+    /// Opens an existing store as the source of a copy. An export of the former version is converted in a temporary folder
+    /// first, which goes when it is dropped.
+    pub(crate) async fn source(&self) -> Result<(Arc<dyn Backend>, Option<TempDir>)> {
+        let folder = TempDir::with_prefix("chat-export-").map_err(|error| {
+            let text = format!("no folder can be made to convert {}: {error}; set TMPDIR", self.shown());
+            Failure::new(1, "unavailable", text)
+        })?;
+        let new = folder.path().join("export");
+        let converted = match &self.kind {
+            Kind::Files(from) => agent::FsStore::convert_export(from, &new).await,
+            Kind::Sqlite(config) => agent::SqliteStore::convert_export(config.path(), &new).await,
+            Kind::Bucket(_) | Kind::Other => return Ok((self.existing().await?, None)),
+        };
+        if let Err(error) = converted {
+            // What is no export is opened as it is, and refused as a store is.
+            return match error.kind() {
+                ErrorKind::Unsupported | ErrorKind::NotFound | ErrorKind::InvalidInput => {
+                    Ok((self.existing().await?, None))
+                }
+                _ => Err(error.into()),
+            };
+        }
+        let store: Arc<dyn Backend> = match &self.kind {
+            Kind::Files(_) => Arc::new(FsConfig::new(new).with_create(false).open().await?),
+            _ => Arc::new(SqliteConfig::new(new).with_cache_kib(COPY_CACHE_KIB).open().await?),
+        };
+        Ok((store, Some(folder)))
     }
 
     /// Returns the names and numbers of the stored forms of this kind of store, as this version writes them.

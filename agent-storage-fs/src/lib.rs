@@ -92,6 +92,7 @@ mod blobs;
 mod care;
 mod config;
 mod error;
+mod exports;
 mod formats;
 pub mod io;
 mod lists;

@@ -78,6 +78,7 @@ mod care;
 mod config;
 mod connections;
 mod error;
+mod exports;
 mod formats;
 mod lists;
 mod log;

@@ -290,7 +290,7 @@ impl StatePayload {
     ///
     /// `Corrupt` if the text is not a state document; `Unsupported` if the document has another format or kind.
     pub fn parse(text: &str) -> Result<Self> {
-        check_document(text, KIND, STATE_FORMAT)?;
+        check_document(text, KIND, &[STATE_FORMAT])?;
         let parts: Parts = serde_json::from_str(text).map_err(|source| {
             Error::corrupt(
                 "the state document is damaged: a part is missing or has the wrong type; export the state again",

@@ -55,7 +55,7 @@ impl Copy {
             return Err(Failure::new(2, "invalid_input", text));
         }
         // The source is opened first, so that no target is created if it does not exist.
-        let from = self.from.existing().await?;
+        let (from, converted) = self.from.source().await?;
         let wanted = AllTenants { all_tenants: self.all_tenants };
         let chosen = choose(&*from, tenant, Some(&wanted)).await?;
         let to = self.to.tenants().await?;
@@ -80,6 +80,7 @@ impl Copy {
         }
         from.close().await?;
         to.close().await?;
+        drop(converted);
         let out = Out::new(args.json);
         let mut whole = value(&report);
         whole["other_tenants"] = json!(chosen.others);

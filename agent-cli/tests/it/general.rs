@@ -8,6 +8,7 @@ use agent_core::event::NewEvent;
 use agent_core::store::SessionQuery;
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_storage_fs::{FsConfig, FsStore};
+use rusqlite::Connection;
 use serde_json::json;
 
 use crate::site::{KINDS, NOBODY, Ran, Site};
@@ -216,4 +217,21 @@ fn closed_pipe_causes_no_panic() {
     );
     let ran: Ran = Command::new("bash").arg("-c").arg(list).output().unwrap().into();
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+}
+
+/// An archive that the former version made is copied as others are, and stays as it was; a file of an older schema is refused.
+#[test]
+fn copy_reads_an_archive_of_the_former_version() {
+    let there = Site::new("files");
+    let archive = there.path().join("archive.db");
+    let dump = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/exports-beb508f/archive.sql");
+    Connection::open(&archive).unwrap().execute_batch(&fs::read_to_string(dump).unwrap()).unwrap();
+    let (bytes, from) = (fs::read(&archive).unwrap(), format!("sqlite:{}", archive.display()));
+    let copied = there.ok(&["copy", &from, &there.address(), "--all-tenants"]);
+    assert!(copied.starts_with("copied 3 workspaces, 13 sessions, 3 device bindings, 73 events"), "{copied}");
+    assert_eq!(fs::read(&archive).unwrap(), bytes);
+    assert!(there.ok(&["session", "list"]).contains("Trip to Oslo"));
+    there.ok(&["verify", "--all-tenants"]);
+    Connection::open(&archive).unwrap().pragma_update(None, "user_version", 4).unwrap();
+    there.fails(&["copy", &from, &there.address()], 1, "has schema 4, which was never released");
 }

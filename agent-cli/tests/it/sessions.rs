@@ -154,7 +154,7 @@ fn export_and_import_round_trip_a_session() {
     fs::write(&file, document.replace("hello", "hullo")).unwrap();
     empty.fails(&["session", "import", name], 5, "its checksum does not match");
     for format in ["1", "2", "3", "9"] {
-        fs::write(&file, document.replace("\"format\":4", &format!("\"format\":{format}"))).unwrap();
+        fs::write(&file, document.replace("\"format\":5", &format!("\"format\":{format}"))).unwrap();
         empty.fails(&["session", "import", name], 1, &format!("of format {format}, "));
     }
     empty.fails(&["session", "import", "nowhere.json"], 3, "nowhere.json");

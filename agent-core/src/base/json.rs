@@ -3,7 +3,6 @@
 //! A `serde_json::Value` would change large numbers, and `#[serde(flatten)]` cannot carry raw values. Therefore
 //! records and events are decoded by hand into typed fields, raw payloads, and ordered raw unknown fields.
 
-use std::cmp::Ordering;
 use std::{fmt, io};
 
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
@@ -514,7 +513,8 @@ struct Head {
     kind: String,
 }
 
-/// Checks that an exported document is of this kind and format, as its fields `format` and `kind` give them.
+/// Checks that an exported document is of this kind and of one of these formats, as its fields `format` and `kind` give them.
+/// The formats are in ascending order.
 ///
 /// # Errors
 ///
@@ -525,25 +525,27 @@ struct Head {
 /// use agent_core::json::check_document;
 ///
 /// let text = r#"{"format": 1, "kind": "session", "session": {}}"#;
-/// check_document(text, "session", 1)?;
-/// let error = check_document(text, "session", 2).unwrap_err();
+/// check_document(text, "session", &[1, 2])?;
+/// let error = check_document(text, "session", &[2]).unwrap_err();
 /// assert_eq!(*error.kind(), ErrorKind::Unsupported);
 /// # Ok::<(), agent_core::Error>(())
 /// ```
-pub fn check_document(text: &str, kind: &str, format: u64) -> Result<()> {
+pub fn check_document(text: &str, kind: &str, formats: &[u64]) -> Result<()> {
     let head: Head = serde_json::from_str(text).map_err(|source| {
         Error::corrupt(format!("the document is not an exported {kind}")).with_source(JsonFault::from(source))
     })?;
-    let remedy = match head.format.cmp(&format) {
+    let remedy = match formats {
         _ if head.kind != kind => "name another document",
-        Ordering::Less => "use the version that wrote it",
-        Ordering::Equal => return Ok(()),
-        Ordering::Greater => "update the library",
+        formats if formats.contains(&head.format) => return Ok(()),
+        [.., newest] if head.format > *newest => "update the library",
+        _ => "use the version that wrote it",
     };
+    let read: Vec<_> = formats.iter().map(ToString::to_string).collect();
     Err(Error::unsupported(format!(
-        "the document is a {:?} of format {}, and a {kind:?} of format {format} is read here; {remedy}",
+        "the document is a {:?} of format {}, and a {kind:?} of format {} is read here; {remedy}",
         head.kind.chars().take(32).collect::<String>(),
-        head.format
+        head.format,
+        read.join(" or ")
     )))
 }
 

@@ -86,6 +86,22 @@ pub(crate) fn other_format(owner: Owner, line: &[u8]) -> Option<i64> {
     Some(format)
 }
 
+/// Appends a line of another format as one of this version's format; `None` if it is not of that format. If the object in it
+/// has that number in its first field, `format`, it gets `field` there.
+pub(crate) fn renew(owner: Owner, format: i64, field: i64, line: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let (_, seed) = owner.other_formats().find(|(other, _)| *other == format)?;
+    let (body, start) = (checked(line, seed)?, out.len());
+    match body.strip_prefix(format!("{{\"format\":{format},").as_bytes()) {
+        Some(rest) => {
+            out.extend_from_slice(format!("{{\"format\":{field},").as_bytes());
+            out.extend_from_slice(rest);
+        }
+        None => out.extend_from_slice(body),
+    }
+    out.push(b'}');
+    seal(owner, &"a line", start, out).ok()
+}
+
 /// Returns the bytes before the checksum, if the checksum is right.
 fn checked(line: &[u8], seed: u32) -> Option<&[u8]> {
     let (body, tail) = line.split_at_checked(line.len().checked_sub(CRC_LEN)?)?;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use agent_core::clock::Effects;
 use agent_core::{Error, Result};
 use rusqlite::OpenFlags;
 use tokio::sync::oneshot;
@@ -29,8 +30,13 @@ pub(crate) async fn back_up(
     result.await.map_err(|_| gone())?
 }
 
-/// Copies the file under another name, checks the copy, syncs it, and only then gives it the name `to`.
+/// Copies the file, and checks the copy.
 fn copy(config: &SqliteConfig, files: &Files, to: &Path) -> Result<()> {
+    make(&config.effects, to, |part| fill(config, files, part))
+}
+
+/// Makes a file: `fill` fills an empty one under another name, which is then synced, and only now gets the name `to`.
+pub(crate) fn make(effects: &Effects, to: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let taken = || {
         Error::invalid(format!(
             "{} exists already, and was not changed; name a file that does not exist",
@@ -41,8 +47,12 @@ fn copy(config: &SqliteConfig, files: &Files, to: &Path) -> Result<()> {
     if fs::symlink_metadata(to).is_ok() {
         return Err(taken());
     }
-    let part = Part::make(config, to)?;
-    fill(config, files, &part.path)?;
+    let part = Part::make(effects, to)?;
+    fill(&part.path)?;
+    // SQLite does not sync what it was told not to.
+    fs::File::open(&part.path)
+        .and_then(|file| file.sync_all())
+        .map_err(|error| path::failed("sync the file", &part.path, error))?;
     // A hard link never replaces an existing file.
     fs::hard_link(&part.path, to).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => taken(),
@@ -59,9 +69,9 @@ struct Part {
 }
 
 impl Part {
-    fn make(config: &SqliteConfig, to: &Path) -> Result<Self> {
+    fn make(effects: &Effects, to: &Path) -> Result<Self> {
         loop {
-            let path = to.with_added_extension(format!("{:016x}.part", config.effects.random_u64()));
+            let path = to.with_added_extension(format!("{:016x}.part", effects.random_u64()));
             match path::make_file(&path) {
                 Ok(()) => return Ok(Self { path }),
                 // A file of another copy, by chance.
@@ -119,10 +129,7 @@ fn fill(config: &SqliteConfig, files: &Files, part: &Path) -> Result<()> {
             config.path.display()
         )));
     }
-    // SQLite does not sync the copy; the caller must.
-    fs::File::open(part)
-        .and_then(|file| file.sync_all())
-        .map_err(|error| path::failed("sync the file", part, error))
+    Ok(())
 }
 
 /// Returns whether SQLite's check could not read a page, which proves nothing about the page's contents.

@@ -67,7 +67,8 @@ pub(crate) fn file(conn: &Connection) -> Step<Vec<String>> {
 
 /// Reports the sessions whose list data another program has changed: columns beside the record, or labels.
 fn columns(conn: &Connection, found: &mut Vec<String>) -> Step<()> {
-    let names = "workspace, owner, state, reason, head, base, epoch, creator, parent, created_at, last_active_at, next_due_at, title";
+    let names = "workspace, owner, state, reason, head, base, epoch, creator, parent, created_at, last_active_at, next_due_at, \
+        title";
     let sql = format!("SELECT record, record_crc, tenant, id, log, {names} FROM sessions");
     let most = found.len() + MOST;
     each(conn, &sql, [], |row| {

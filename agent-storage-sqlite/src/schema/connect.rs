@@ -44,7 +44,7 @@ pub(crate) fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connect
 }
 
 /// Returns a URI of the file with which SQLite neither looks for a log beside it nor creates one.
-fn still_uri(path: &Path) -> String {
+pub(crate) fn still_uri(path: &Path) -> String {
     #[cfg(unix)]
     let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
     #[cfg(not(unix))]

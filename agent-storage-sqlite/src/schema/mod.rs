@@ -5,6 +5,6 @@ mod log;
 mod open;
 mod tables;
 
-pub(crate) use crate::schema::connect::{attach, connect, reader};
+pub(crate) use crate::schema::connect::{attach, connect, reader, still_uri};
 pub(crate) use crate::schema::open::{open, writer};
-pub(crate) use crate::schema::tables::{VERSION, check_again, foreign};
+pub(crate) use crate::schema::tables::{APPLICATION_ID, VERSION, check_again, create, foreign};

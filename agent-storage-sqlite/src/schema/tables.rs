@@ -179,7 +179,7 @@ pub(super) fn make_derived(conn: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Creates what is missing in a file of this version, given as `from`, or in one without tables, where that is 0.
-pub(super) fn create(conn: &Connection, from: usize) -> rusqlite::Result<()> {
+pub(crate) fn create(conn: &Connection, from: usize) -> rusqlite::Result<()> {
     if from == 0 {
         conn.execute_batch(TABLES)?;
     }

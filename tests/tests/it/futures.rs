@@ -269,6 +269,7 @@ fn agent_admin() {
 }
 
 fn agent_storage_fs() {
+    send(FsStore::convert_export(of::<PathBuf>(), of::<PathBuf>()));
     send(FsStore::open(of::<PathBuf>()));
     send(FsStore::open_default());
     send(FsStore::load_global_config(of()));
@@ -281,6 +282,7 @@ fn agent_storage_fs() {
 fn agent_storage_sqlite() {
     send(SqliteStore::open(of::<PathBuf>()));
     send(SqliteStore::backup(of(), of::<PathBuf>()));
+    send(SqliteStore::convert_export(of::<PathBuf>(), of::<PathBuf>()));
     send(SqliteStore::rebuild_all(of()));
     send(SqliteStore::maintain(of()));
     send(SqliteStore::close(of()));

@@ -405,7 +405,11 @@ async fn import_brings_no_pending_work_of_ancestors() {
 #[tokio::test]
 async fn a_newer_document_is_refused_by_name() {
     are_refused(&[
-        ("\"format\":4", "\"format\":5", "of format 5, and a \"session\" of format 4 is read here; update"),
+        (
+            "\"format\":5",
+            "\"format\":6",
+            "of format 6, and a \"session\" of format 4 or 5 is read here; update",
+        ),
         ("\"kind\":\"session\"", "\"kind\":\"archive\"", "archive"),
     ])
     .await;
@@ -415,21 +419,21 @@ async fn a_newer_document_is_refused_by_name() {
 #[tokio::test]
 async fn an_older_document_is_refused_by_name() {
     are_refused(&[
-        ("\"format\":4", "\"format\":0", "of format 0"),
+        ("\"format\":5", "\"format\":0", "of format 0"),
         (
-            "\"format\":4",
+            "\"format\":5",
             "\"format\":1",
-            "of format 1, and a \"session\" of format 4 is read here; use the version",
+            "of format 1, and a \"session\" of format 4 or 5 is read here; use the version",
         ),
         (
-            "\"format\":4",
+            "\"format\":5",
             "\"format\":2",
-            "of format 2, and a \"session\" of format 4 is read here; use the version",
+            "of format 2, and a \"session\" of format 4 or 5 is read here; use the version",
         ),
         (
-            "\"format\":4",
+            "\"format\":5",
             "\"format\":3",
-            "of format 3, and a \"session\" of format 4 is read here; use the version",
+            "of format 3, and a \"session\" of format 4 or 5 is read here; use the version",
         ),
     ])
     .await;

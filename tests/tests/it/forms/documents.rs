@@ -89,6 +89,23 @@ async fn golden_documents_are_read_whole() {
     assert!((imported.blobs, pieces.concat()) == (1, archive));
 }
 
+/// The golden files of format 4, the former one, come in with the same events, and go out as documents of this one.
+#[tokio::test]
+async fn golden_documents_of_the_former_format_are_read() {
+    let mut files = golden::read("document", 4);
+    let archive = files.remove("session.tar").unwrap();
+    let store = MemoryStore::new();
+    for (name, bytes) in &files {
+        let former = Manifest::parse(std::str::from_utf8(bytes).unwrap()).unwrap();
+        let imported = former.import(&store).await.unwrap();
+        let again = Manifest::export(&store, imported.session.id).await.unwrap();
+        assert_eq!((&again.events, &again.ancestors), (&former.events, &former.ancestors), "{name}");
+        assert_eq!(Manifest::parse(&again.to_json().unwrap()).unwrap().events, former.events, "{name}");
+    }
+    let opened = Archive::open(stream::iter([Ok(archive.into())]).boxed()).await.unwrap();
+    assert_eq!(opened.import(&store).await.unwrap().blobs, 1);
+}
+
 /// A session with something in every part of its state.
 async fn stateful(store: &MemoryStore, effects: &Effects) -> SessionId {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);

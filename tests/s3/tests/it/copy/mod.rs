@@ -5,6 +5,7 @@ mod between_stores;
 #[allow(dead_code, reason = "a part of it is used here")]
 #[path = "../../../../tests/it/endings/cut.rs"]
 mod cut;
+mod exports;
 mod large_copies;
 mod refusals;
 mod world;
