@@ -422,6 +422,17 @@ impl BindingStore for Recorded {
         self.call(what, self.inner.bindings.unbind(device), |was| format!("was bound: {was}")).await
     }
 
+    async fn last_session(&self, device: &DeviceId) -> Result<Option<SessionId>> {
+        let what = format!("last session of {:.40?}", device.as_str());
+        let shown = |last: &Option<SessionId>| format!("{:?}", last.map(short));
+        self.call(what, self.inner.bindings.last_session(device), shown).await
+    }
+
+    async fn set_last_session(&self, device: &DeviceId, session: SessionId) -> Result<()> {
+        let what = format!("last session of {:.40?} is {}", device.as_str(), short(session));
+        self.call(what, self.inner.bindings.set_last_session(device, session), ok).await
+    }
+
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
         let what = format!("unbind all of workspace {}", short(id));
         self.call(what, self.inner.bindings.unbind_workspace(id), |n| format!("{n} devices")).await

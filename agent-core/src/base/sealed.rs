@@ -1,5 +1,5 @@
-//! What encrypted stores put in place of content, and every other store refuses: so that content that was sealed elsewhere
-//! is never taken for what somebody wrote.
+//! Marks of sealed content, which encrypted stores write and every other store refuses.
+//! So content that was sealed elsewhere is never taken for what somebody wrote.
 //!
 //! An event's payload is sealed into the member `sealed` of its object, the text `1.<key>.<step>.<base64url>`. A word of
 //! the record is sealed into `~1.<base64url>`. No store of this version is encrypted.

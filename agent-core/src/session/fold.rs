@@ -182,11 +182,7 @@ impl SessionRecord {
     pub fn apply(&mut self, event: &Event) -> Result<()> {
         self.check_place(event)?;
         match event.kind.as_str() {
-            "user.message" => {
-                add_one(&mut self.counts.user);
-                self.words(event);
-                self.input(event.seq);
-            }
+            "user.message" => self.user_message(event),
             "user.define_outcome" => {
                 self.outcome = event.seq;
                 self.input(event.seq);
@@ -258,6 +254,12 @@ impl SessionRecord {
             bytes.blobs = bytes.blobs.saturating_add(blobs);
         }
         Ok(())
+    }
+
+    fn user_message(&mut self, event: &Event) {
+        add_one(&mut self.counts.user);
+        self.words(event);
+        self.input(event.seq);
     }
 
     /// Keeps the first words of a message for lists.

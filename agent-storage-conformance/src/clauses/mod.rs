@@ -22,6 +22,7 @@ mod no_double;
 mod nothing_hides;
 mod one_winner;
 mod outcomes;
+mod owner_guards;
 mod owners;
 mod power;
 mod purging;
@@ -61,6 +62,7 @@ pub(crate) fn all() -> Vec<Clause> {
         sequences::clauses(),
         tenants::clauses(),
         owners::clauses(),
+        owner_guards::clauses(),
         deletion::clauses(),
         workspaces::clauses(),
         bindings::clauses(),

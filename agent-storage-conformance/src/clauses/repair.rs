@@ -76,7 +76,7 @@ async fn a_damaged_session_can_be_deleted(stage: &Stage) -> Checked {
     }
     storage.sessions.purge(Purge::new(session.id, deleted.head)).await?;
     for _ in 0..2 {
-        same("the tombstone", &storage.sessions.load(session.id).await?, &deleted)?;
+        same("the tombstone", &*storage.sessions.load(session.id).await?, &deleted.tombstone())?;
         let left = storage.sessions.read(session.id, ReadEvents::first(100)).await?;
         same("what is left of it", &(left.events.len(), left.damaged), &(0, Vec::new()))?;
         same("another session", &own_events(&storage, other.id, 10).await?.len(), &1)?;

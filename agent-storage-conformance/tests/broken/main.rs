@@ -260,6 +260,27 @@ caught! {
         "lineage::a_fork_of_a_long_session_copies_nothing",
         "lineage::a_chain_of_forks_reads_as_one_history",
         "lineage::forks_are_complete_while_the_parent_grows";
+    lost_owner_is_caught: Loses(Owner) by
+        "owners::owner_is_that_of_the_handle_and_is_kept",
+        "owners::sessions_of_another_owner_are_not_found",
+        "owners::creations_do_not_tell_who_has_an_id",
+        "owners::forks_and_children_have_the_owner_of_their_parent",
+        "owners::nothing_is_created_for_another_owner",
+        "owners::keys_of_two_owners_name_two_sessions",
+        "owners::work_on_the_whole_tenant_is_denied",
+        "owners::an_owner_is_counted_and_erased",
+        "owners::forged_sessions_are_refused";
+    lost_owner_of_a_workspace_is_caught: WorkspaceOwnerLost by
+        "owners::workspaces_of_another_owner_are_not_found",
+        "owners::workspaces_without_an_owner_are_shared",
+        "owners::devices_of_another_owner_are_not_bound_again",
+        "owners::default_and_deleted_workspaces_are_nobodys",
+        "owners::pages_and_totals_of_an_owner_agree",
+        "owners::lists_of_devices_name_no_others";
+    list_of_all_owners_is_caught: OwnerIgnored by "owners::lists_of_owners_show_their_own";
+    lost_mark_of_shared_data_is_caught: Loses(Labels) by "owners::shared_data_is_only_added_to";
+    last_session_of_another_binding_is_caught: LastSessionStays by
+        "bindings::the_last_session_belongs_to_the_binding";
     lost_open_calls_are_caught: Loses(OpenCalls) by
         "machine::open_calls_and_spans_are_closed_once",
         "lineage::no_fork_cuts_a_tool_call_from_its_result";

@@ -115,6 +115,9 @@ pub(crate) enum Fault {
     ThoughtsEmptied,
     ListLags,
     WorkspaceIgnored,
+    OwnerIgnored,
+    WorkspaceOwnerLost,
+    LastSessionStays,
     ListReversed,
     LaterPagesDropOne,
     OneSessionForALimitOfZero,
@@ -206,6 +209,8 @@ pub(crate) struct Shared {
     touched: Mutex<HashMap<WorkspaceId, Timestamp>>,
     configs: Mutex<HashMap<WorkspaceId, String>>,
     last_bound: Mutex<Option<DeviceId>>,
+    /// What was recorded for devices, also since they were unbound.
+    last_sessions: Mutex<HashMap<DeviceId, SessionId>>,
     bindings_damaged: AtomicBool,
     event_damaged: Mutex<Option<(SessionId, Seq)>>,
     workspace_damaged: Mutex<Option<WorkspaceId>>,
@@ -777,6 +782,9 @@ impl SessionStore for Handle {
         if self.is(Fault::WorkspaceIgnored) {
             query.workspace = None;
         }
+        if self.is(Fault::OwnerIgnored) {
+            query.owner = None;
+        }
         if self.is(Fault::OneSessionForALimitOfZero) {
             query.limit = query.limit.max(1);
         }
@@ -949,6 +957,7 @@ impl WorkspaceStore for Handle {
                 };
             }
             (Fault::DescriptionLost, _) => workspace.description = None,
+            (Fault::WorkspaceOwnerLost, _) => workspace.owner = None,
             (Fault::WorkspaceFieldsDropped, _) => workspace.extra = RawFields::new(),
             (Fault::PutReplaces, Precondition::MustNotExist) if there => expect = Precondition::MustExist,
             (Fault::PutCreates, Precondition::MustExist | Precondition::Matches(_)) if !there => {
@@ -1107,6 +1116,21 @@ impl BindingStore for Handle {
         }
         *self.shared.last_bound.lock().unwrap() = Some(device.clone());
         self.store.bind(&device, to, expect).await
+    }
+
+    async fn last_session(&self, device: &DeviceId) -> Result<Option<SessionId>> {
+        let kept = self.shared.last_sessions.lock().unwrap().get(device).copied();
+        match kept.filter(|_| self.is(Fault::LastSessionStays)) {
+            Some(session) => Ok(Some(session)),
+            None => self.store.last_session(device).await,
+        }
+    }
+
+    async fn set_last_session(&self, device: &DeviceId, session: SessionId) -> Result<()> {
+        if self.store.resolve(device).await?.is_some() {
+            self.shared.last_sessions.lock().unwrap().insert(device.clone(), session);
+        }
+        self.store.set_last_session(device, session).await
     }
 
     async fn unbind(&self, device: &DeviceId) -> Result<bool> {

@@ -260,9 +260,7 @@ impl Bucket {
             let header = Header::after(now.as_ref().map(|now| &now.header), key, &content);
             let (count, new): (_, Vec<String>) = (header.writes, names_of(&header));
             for name in new.iter().filter(|name| !current.contains(name)) {
-                let put = self.put(name, &Bytes::new(), &Condition::Any, until).await;
-                // The contents were not sent. A key that is left is not in force.
-                put.map_err(|error| error.with_outcome(WriteOutcome::NotApplied))?;
+                self.put_key(name, until).await?;
                 names.push(name.clone());
             }
             let body = encode(header, &write, &content);
@@ -287,6 +285,12 @@ impl Bucket {
             }
             (lost, rested) = (lost + 1, false);
         }
+    }
+
+    /// Puts a key of the index, before the contents are sent. One that is left is not in force.
+    async fn put_key(&self, name: &str, until: Instant) -> Result<()> {
+        let put = self.put(name, &Bytes::new(), &Condition::Any, until).await;
+        put.map(drop).map_err(|error| error.with_outcome(WriteOutcome::NotApplied))
     }
 
     /// Returns a new id for a write.

@@ -34,7 +34,7 @@ fn lists_of_workspaces() -> [String; 2] {
     let alice = "alice".parse().unwrap();
     let owned = WorkspaceQuery::new().with_owner(alice).with_unowned();
     [WorkspaceQuery::new(), owned.with_deleting()]
-        .map(|query| crate::places::workspaces::page("default", &query, (i64::MAX, "~".to_owned())).0)
+        .map(|query| crate::places::workspaces::page("default", &query, &(i64::MAX, "~".to_owned())).0)
 }
 
 fn assert_walks(sql: &str, plan: &[String]) {

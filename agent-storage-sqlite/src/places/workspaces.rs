@@ -162,7 +162,7 @@ const ROW: &str = "SELECT id, last_accessed, crc, record";
 const COUNT: &str = "SELECT count(*) AS n";
 
 /// Statement of a page of workspaces, and its values.
-pub(crate) fn page(tenant: &str, wanted: &WorkspaceQuery, from: (i64, String)) -> (String, Vec<Value>) {
+pub(crate) fn page(tenant: &str, wanted: &WorkspaceQuery, from: &(i64, String)) -> (String, Vec<Value>) {
     let (mut sql, mut values) = walks(tenant, wanted, ROW, Some(from));
     sql.push_str(" ORDER BY 2 DESC, 1 DESC LIMIT ?");
     values.push(int(wanted.limit.min(PAGE_MAX) as u64 + 1).into());
@@ -174,7 +174,7 @@ fn walks(
     tenant: &str,
     wanted: &WorkspaceQuery,
     select: &str,
-    from: Option<(i64, String)>,
+    from: Option<&(i64, String)>,
 ) -> (String, Vec<Value>) {
     let words = [Some(WorkspaceStatus::Active), wanted.with_deleting.then_some(WorkspaceStatus::Deleting)];
     let unowned = ("workspaces_unowned", "owner = ''", None);
@@ -194,7 +194,7 @@ fn walks(
         ));
         values.extend([tenant.to_owned().into(), word(*status).to_owned().into()]);
         values.extend(owner.map(|owner| owner.to_owned().into()));
-        if let Some((at, id)) = &from {
+        if let Some((at, id)) = from {
             sql.push_str(" AND (last_accessed, id) < (?, ?)");
             values.extend([(*at).into(), id.clone().into()]);
         }
@@ -209,7 +209,7 @@ pub(crate) fn list(conn: &Connection, tenant: &str, wanted: &WorkspaceQuery) -> 
     // After the latest time, if the list starts at its beginning.
     let from = after.map_or((i64::MAX, "~".to_owned()), |(at, id)| (at.as_micros(), key(id)));
     let limit = wanted.limit.min(PAGE_MAX);
-    let (sql, values) = self::page(tenant, wanted, from);
+    let (sql, values) = self::page(tenant, wanted, &from);
     let (mut page, mut last, mut count) = (Page::default(), None, 0);
     each(conn, &sql, params_from_iter(values), |row| {
         count += 1;

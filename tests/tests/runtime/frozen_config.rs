@@ -184,4 +184,4 @@ async fn kept_times_have_a_maximum(site: Site) {
     check_log(&chat).await;
 }
 
-each_store!(kept_times_have_a_maximum);
+each_store!(kept_times_have_a_maximum and files);

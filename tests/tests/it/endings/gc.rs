@@ -590,4 +590,4 @@ async fn ages_have_a_maximum(site: Site) {
     assert_eq!(read_all(&storage, &world).await, before, "{}", site.name);
 }
 
-each_store!(ages_have_a_maximum);
+each_store!(ages_have_a_maximum and files);
