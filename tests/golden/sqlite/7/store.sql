@@ -227,9 +227,11 @@ CREATE INDEX sessions_by_workspace ON sessions (tenant, workspace, state, last_a
 
 CREATE INDEX sessions_recent ON sessions (tenant, state, workspace, id) WHERE is_recent = 1;
 
-CREATE INDEX workspaces_by_access ON workspaces (tenant, status, last_accessed, id);
+CREATE INDEX workspaces_by_owner ON workspaces (tenant, owner, status, last_accessed, id) WHERE owner > '';
 
-CREATE INDEX workspaces_by_owner ON workspaces (tenant, owner, status, last_accessed, id);
+CREATE INDEX workspaces_owned ON workspaces (tenant, status, last_accessed, id) WHERE owner > '';
+
+CREATE INDEX workspaces_unowned ON workspaces (tenant, status, last_accessed, id) WHERE owner = '';
 
 CREATE VIEW v_blobs AS
 SELECT tenant, session, name, bytes, named,
