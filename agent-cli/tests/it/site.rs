@@ -63,12 +63,16 @@ impl Site {
 
     /// Returns the program with this store, as the device `laptop`.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
+        self.command_on("laptop", args)
+    }
+
+    fn command_on(&self, device: &str, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_chat"));
         for name in ["ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "OPENAI_API_KEY"] {
             command.env_remove(name);
         }
         let address = self.address();
-        command.args(args).args(["--store", &address, "--device", "laptop"]).stdin(Stdio::null());
+        command.args(args).args(["--store", &address, "--device", device]).stdin(Stdio::null());
         // Relative paths are in the test's folder.
         command.current_dir(self.path());
         // The data folder of the user is in the test's folder, too.
@@ -117,7 +121,12 @@ impl Site {
 
     /// Runs the program with this standard input.
     pub(crate) fn typed(&self, args: &[&str], text: &str) -> Ran {
-        let mut command = self.command(args);
+        self.typed_on("laptop", args, text)
+    }
+
+    /// Runs the program as a device with this standard input.
+    pub(crate) fn typed_on(&self, device: &str, args: &[&str], text: &str) -> Ran {
+        let mut command = self.command_on(device, args);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         // A program that has ended reads nothing.

@@ -125,7 +125,7 @@ fn owners_of_a_tenant_see_their_own() {
         let site = Site::new(kind);
         let (alice, bob) = (["--owner", "alice"], ["--owner", "bob"]);
         let say = |owner: [&str; 2], device: &str, text: &str| {
-            let ran = site.typed(&[owner[0], owner[1], "--device", device], &format!("{text}\n"));
+            let ran = site.typed_on(device, &owner, &format!("{text}\n"));
             assert_eq!(ran.code, 0, "{kind}: {ran:?}");
         };
         say(alice, "of-alice", "a trip to Oslo");
@@ -146,7 +146,7 @@ fn owners_of_a_tenant_see_their_own() {
         site.fails(&["session", "show", id, "--owner", "bob"], 3, "does not exist");
         site.fails(&["session", "delete", id, "--owner", "bob"], 3, "does not exist");
         site.fails(&["rebuild", "--owner", "bob"], 1, "use the storage of the tenant");
-        let ran = site.typed(&["--owner", "bob", "--device", "of-alice"], "mine\n");
+        let ran = site.typed_on("of-alice", &bob, "mine\n");
         assert!(ran.code != 0 && ran.err.contains("bound already, by another owner"), "{kind}: {ran:?}");
     }
 }
