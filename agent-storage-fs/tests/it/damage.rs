@@ -343,7 +343,7 @@ async fn purged_session_is_read_from_its_tombstone() {
     assert_eq!(fs::read(log_of(root, id)).unwrap(), b"");
     let names: Vec<_> = fs::read_dir(folder_of(root, id)).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
-    assert_eq!(SessionStore::load(&open(root).await, id).await.unwrap(), deleted);
+    assert_eq!(*SessionStore::load(&open(root).await, id).await.unwrap(), deleted.tombstone());
 
     let tombstone = folder_of(root, id).join("tombstone.json");
     let whole = fs::read_to_string(&tombstone).unwrap();

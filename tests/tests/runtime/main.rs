@@ -32,6 +32,7 @@ mod manager;
 mod media;
 mod model_requests;
 mod never_stuck;
+mod owners;
 mod panics;
 mod prefix_law;
 mod provider_choice;
