@@ -111,7 +111,7 @@ impl NewSession {
         }
     }
 
-    /// Creates the empty session of a conversation key, for the [owner](crate::store::Sessions::owner) of the handle
+    /// Creates the empty session of a conversation key, for the [owner](crate::Sessions::owner) of the handle
     /// through which it is created; `generation` is the number of deleted sessions of the same key.
     ///
     /// ```

@@ -103,7 +103,7 @@ pub trait BlobStore: Debug + Send + Sync + 'static {
     /// Removes the blobs that no event names: of one session, or of all ids of which no session was created.
     ///
     /// A blob that an event names is never removed, also if the event is committed at the same time: either the commit
-    /// comes first, or it fails with [`BlobMissing`](ErrorKind::BlobMissing), and its writer puts the blob again. Also
+    /// comes first, or it fails with [`BlobMissing`](crate::ErrorKind::BlobMissing), and its writer puts the blob again. Also
     /// removes what is left of puts that did not end.
     ///
     /// A store that cannot exclude commits while it sweeps keeps a blob that a commit under way may name until the
