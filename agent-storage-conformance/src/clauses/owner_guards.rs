@@ -58,6 +58,10 @@ async fn forged_sessions_are_refused(stage: &Stage) -> Checked {
     ] {
         let create = Commit::create(&stage.effects, NewSession::new(id, workspace));
         refused!(format_args!("session {id}"), bob.sessions.commit(create).await, ErrorKind::Denied)?;
+        let mut child = NewSession::child(id, &his);
+        child.created.workspace = workspace;
+        let create = Commit::create(&stage.effects, child);
+        refused!(format_args!("child {id}"), bob.sessions.commit(create).await, ErrorKind::Denied)?;
     }
     // The label alone makes no session hidden.
     let patch = Patch::new().with_label(HiddenSession::LABEL, "project/elsewhere");
@@ -88,6 +92,24 @@ async fn shared_data_is_only_added_to(stage: &Stage) -> Checked {
     ] {
         refused!("a change of shared data", bob.sessions.commit(commit).await, ErrorKind::Denied)?;
     }
+    let mcp = HiddenSession::area(shared.id, WorkspaceArea::Mcp);
+    let label = Patch::new().with_label(HiddenSession::LABEL, "area/mcp");
+    let created = || Commit::create(&stage.effects, NewSession::new(mcp.id(), shared.id).with_patch(&label));
+    for commit in [
+        created(),
+        created().with_trigger(Trigger::Archive).with_event(NewEvent::user_message("hello")),
+        created().with_trigger(Trigger::Archive).with_trigger(Trigger::Unarchive),
+    ] {
+        let made = bob.sessions.commit(commit).await;
+        refused!("shared data that runs", made, ErrorKind::Denied)?;
+    }
+    let events = tenant.sessions.read(memory.id, ReadEvents::first(10)).await?.events;
+    let mut restored = Vec::new();
+    for event in events {
+        restored.push(Event::from_json(&event.to_json().replace("area/memory", "area/mcp"))?);
+    }
+    let restore = bob.sessions.commit(Commit::restore(mcp.id(), restored)?).await;
+    refused!("restored shared data", restore, ErrorKind::Denied)?;
     let purged = bob.sessions.purge(Purge::new(memory.id, memory.head)).await;
     refused!("a purge of it", purged, ErrorKind::Denied)?;
     let fork = Commit::create(&stage.effects, NewSession::fork(stage.effects.new_session_id(), &memory));

@@ -8,7 +8,7 @@ use crate::base::{
     Epoch, Error, ErrorKind, OwnerId, Reason, Result, Seq, SessionId, Timestamp, WorkspaceId, WriteOutcome,
 };
 use crate::commit::{Commit, Committed, Step, Trigger};
-use crate::event::{Created, EventType, NewEvent};
+use crate::event::{Created, EventType};
 use crate::model::{BlobInfo, Patch, Workspace};
 use crate::session::key::key_of;
 use crate::session::{NewSession, SessionRecord, SessionSummary};
@@ -118,6 +118,16 @@ impl OwnerStore {
         match commit.steps.first() {
             Some(Step::Trigger(Trigger::Create(new))) => {
                 let owner = self.owner_of_new(new).await?;
+                if owner.is_none() && self.share(new.created.workspace).await? == Share::Shared {
+                    let rest = &commit.steps[1..];
+                    let is_archived = |step: &Step| matches!(step, Step::Trigger(Trigger::Archive));
+                    let opens = |step: &Step| {
+                        matches!(step, Step::Trigger(Trigger::Ready | Trigger::Archive)) || is_addition(step)
+                    };
+                    if !rest.iter().any(is_archived) || !rest.iter().all(opens) {
+                        return Err(self.only_for_tenant("shared data that is not archived"));
+                    }
+                }
                 if owner != new.created.owner
                     && let Some(Step::Trigger(Trigger::Create(new))) =
                         Arc::make_mut(&mut commit.steps).first_mut()
@@ -134,7 +144,9 @@ impl OwnerStore {
                         .with_source(source)
                 })?;
                 let new = NewSession::of(commit.session, created);
-                match self.owner_of_new(&new).await? == new.created.owner {
+                let owner = self.owner_of_new(&new).await?;
+                let is_own = owner.is_some() || self.share(new.created.workspace).await? == Share::Own;
+                match is_own && owner == new.created.owner {
                     true => Ok(true),
                     false => Err(self.only_for_tenant("a restored session of another owner, or of none,")),
                 }
@@ -148,33 +160,30 @@ impl OwnerStore {
         let (id, created) = (new.id, &new.created);
         self.check_owner(created.owner.as_ref())?;
         let workspace = self.check_place_of_new(new).await?;
-        for ancestor in &created.lineage.segments {
-            self.check_own_session(ancestor.session, "a fork").await?;
-        }
-        if let Some(parent) = created.origin.parent() {
-            self.check_own_session(parent, "a fork or child").await?;
-            let parent = self.load(parent).await?;
-            if parent.owner.is_none() && parent.workspace != created.workspace {
-                return Err(self.only_for_tenant("a fork or child in another workspace"));
-            }
-            return Ok(parent.owner.clone());
-        }
         let hidden = HiddenSession::of(id, created.workspace, &created.attributes);
         if hidden == Some(HiddenSession::Audit) || id == HiddenSession::Audit.id() {
             return Err(self.only_for_tenant("the audit"));
         }
-        if hidden.is_some() {
-            return Ok(None);
-        }
         let key = key_of(id, Some(&self.owner), created.workspace, &created.attributes);
         let is_main_of_tenant =
             workspace.is_some_and(|workspace| workspace.owner.is_none() && workspace.main_session == id);
-        if is_main_of_tenant || (HiddenSession::may_have(id) && key.is_none()) {
+        if is_main_of_tenant || (HiddenSession::may_have(id) && key.is_none() && hidden.is_none()) {
             return Err(
                 self.only_for_tenant(&format!("session {id}, whose id is derived for something else,"))
             );
         }
-        Ok(Some(self.owner.clone()))
+        for ancestor in &created.lineage.segments {
+            self.check_own_session(ancestor.session, "a fork").await?;
+        }
+        let Some(parent) = created.origin.parent() else {
+            return Ok(if hidden.is_some() { None } else { Some(self.owner.clone()) });
+        };
+        self.check_own_session(parent, "a fork or child").await?;
+        let parent = self.load(parent).await?;
+        if hidden.is_some() || (parent.owner.is_none() && parent.workspace != created.workspace) {
+            return Err(self.only_for_tenant("this fork or child"));
+        }
+        Ok(parent.owner.clone())
     }
 
     /// Returns the record of the workspace of a new session, which must exist, unless it is `default`.
@@ -190,14 +199,7 @@ impl OwnerStore {
 
     /// Refuses a commit to shared data that does more than add to it.
     fn check_addition(&self, commit: &Commit) -> Result<()> {
-        let adds = |event: &NewEvent| match &event.kind {
-            kind if *kind == EventType::SESSION_UPDATED => event
-                .payload
-                .to::<Patch>()
-                .is_ok_and(|patch| !patch.labels.contains_key(HiddenSession::LABEL)),
-            kind => ADDED.contains(kind),
-        };
-        if commit.steps.iter().all(|step| matches!(step, Step::Event(event) if adds(event))) {
+        if commit.steps.iter().all(is_addition) {
             return Ok(());
         }
         Err(self.only_for_tenant(&format!("this change of session {}, which owners share,", commit.session)))
@@ -219,6 +221,15 @@ impl OwnerStore {
             _ => error,
         }
     }
+}
+
+/// Returns whether a step adds to shared data.
+fn is_addition(step: &Step) -> bool {
+    let Step::Event(event) = step else { return false };
+    if event.kind != EventType::SESSION_UPDATED {
+        return ADDED.contains(&event.kind);
+    }
+    event.payload.to::<Patch>().is_ok_and(|patch| !patch.labels.contains_key(HiddenSession::LABEL))
 }
 
 fn id_is_taken(id: SessionId) -> Error {
