@@ -59,7 +59,7 @@ async fn agents_of_owners_have_conversations_of_their_own(site: Site) {
     assert_eq!(one.record().owner, Some(owner("alice")));
     assert_eq!(*made.open(&phone).await.unwrap_err().kind(), ErrorKind::Conflict { head: None });
 }
-each_store!(agents_of_owners_have_conversations_of_their_own);
+each_store!(agents_of_owners_have_conversations_of_their_own and files);
 
 /// Tool that lists the sessions which its context reaches.
 #[derive(Debug, Default)]
@@ -113,7 +113,7 @@ async fn scheduler_runs_sessions_of_owners_as_theirs(site: Site) {
     assert_eq!(done.await.unwrap().owner, Some(owner("alice")), "{}", site.name);
     assert_eq!(*lists.0.lock().unwrap(), [(Some(owner("alice")), 1)], "{}", site.name);
 }
-each_store!(scheduler_runs_sessions_of_owners_as_theirs);
+each_store!(scheduler_runs_sessions_of_owners_as_theirs and files);
 
 /// Retention, copies and the audit are for the tenant: with the storage of an owner they are refused, and change nothing. An
 /// audit of the tenant records what its owners do.
