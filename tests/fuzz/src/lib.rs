@@ -87,6 +87,13 @@ fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden")
 }
 
+/// Returns the number of a stored form, and the folder of its golden files: the newest, if there are several.
+fn newest(form: &str) -> (u32, PathBuf) {
+    let numbers = fs::read_dir(golden().join(form)).unwrap().map(|entry| entry.unwrap().file_name());
+    let number = numbers.map(|name| name.to_str().unwrap().parse().unwrap()).max().unwrap();
+    (number, golden().join(form).join(number.to_string()))
+}
+
 /// Returns the files below a folder, by their paths from it.
 fn files_below(root: &Path) -> Vec<(String, Vec<u8>)> {
     let (mut found, mut folders) = (Vec::new(), vec![root.to_owned()]);

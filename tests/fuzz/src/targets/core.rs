@@ -14,7 +14,7 @@ use agent_storage_fs::FsConfig;
 use agent_storage_s3::S3Config;
 use agent_storage_sqlite::SqliteConfig;
 
-use crate::{Target, check_error, files_below, golden};
+use crate::{Target, check_error, files_below, golden, newest};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target { name: "event", factor: 64, rounds: 2000, seeds: event_seeds, run: event },
@@ -92,7 +92,7 @@ fn record(input: &[u8]) {
 }
 
 fn record_seeds() -> Vec<Vec<u8>> {
-    let documents = files_below(&golden().join("document/4"));
+    let documents = files_below(&newest("document").1);
     let records = documents.into_iter().filter(|(path, _)| path.ends_with(".json")).map(|(_, document)| {
         let text = String::from_utf8(document).unwrap();
         let (_, rest) = text.split_once("\"session\":").unwrap();

@@ -12,7 +12,7 @@ use futures::executor::block_on;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::seal::{reseal_archive, reseal_json};
-use crate::{Target, check_error, files_below, golden};
+use crate::{Target, check_error, files_below, golden, newest};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target { name: "manifest", factor: 160, rounds: 400, seeds: manifest_seeds, run: manifest },
@@ -58,7 +58,7 @@ fn manifest(input: &[u8]) {
 }
 
 fn manifest_seeds() -> Vec<Vec<u8>> {
-    let documents = files_below(&golden().join("document/4"));
+    let documents = files_below(&newest("document").1);
     documents.into_iter().filter(|(path, _)| path.ends_with(".json")).map(|(_, document)| document).collect()
 }
 
@@ -98,7 +98,7 @@ fn archive(input: &[u8]) {
 }
 
 fn archive_seeds() -> Vec<Vec<u8>> {
-    let documents = files_below(&golden().join("document/4"));
+    let documents = files_below(&newest("document").1);
     let archives = documents.into_iter().filter(|(path, _)| path.ends_with(".tar"));
     archives.flat_map(|(_, tar)| [[&[3][..], &tar].concat(), [&[200][..], &tar].concat()]).collect()
 }

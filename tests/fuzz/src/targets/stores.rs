@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::seal::{reseal_json, reseal_lines};
-use crate::{TEXT_MAX, Target, files_below, golden};
+use crate::{TEXT_MAX, Target, files_below, newest};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target { name: "files", factor: 512, rounds: 60, seeds: file_seeds, run: file },
@@ -96,7 +96,7 @@ const USES: u32 = 500;
 impl Folder {
     fn new() -> Self {
         let temp = TempDir::new().unwrap();
-        for (name, content) in files_below(&golden().join("files/5")) {
+        for (name, content) in files_below(&newest("files").1) {
             write(temp.path(), &name, &content);
         }
         Self { temp, uses: 0 }
@@ -111,18 +111,24 @@ fn write(root: &Path, name: &str, content: &[u8]) {
 
 /// Files of a store on files that are changed.
 fn changed_files() -> Vec<(String, Vec<u8>)> {
-    let files = files_below(&golden().join("files/5")).into_iter();
+    let files = files_below(&newest("files").1).into_iter();
     let in_tenant = |name: &str| name.starts_with("tenants/acme/") && !name.contains("/index/");
     files.filter(|(name, _)| in_tenant(name)).collect()
+}
+
+/// Returns the content of a file of the session with its checksums computed again.
+fn resealed(content: &[u8]) -> Vec<u8> {
+    let mut content = content.to_vec();
+    let seed = crc32c::crc32c(format!("{TENANT}/{SESSION}/{}", newest("files").0).as_bytes());
+    content.split_mut(|byte| *byte == b'\n').for_each(|line| reseal_json(line, seed));
+    content
 }
 
 /// The file that the first line names, with the rest as its content: logs, snapshots, `workspace.toml`, `bindings.toml`.
 fn file(input: &[u8]) {
     let Some((name, content)) = named(input) else { return };
     let Some((name, original)) = changed_files().into_iter().find(|(known, _)| known == name) else { return };
-    let mut content = content.to_vec();
-    let seed = crc32c::crc32c(format!("{TENANT}/{SESSION}/5").as_bytes());
-    content.split_mut(|byte| *byte == b'\n').for_each(|line| reseal_json(line, seed));
+    let content = resealed(content);
     FOLDER.with_borrow_mut(|slot| {
         if slot.as_ref().is_none_or(|folder| folder.uses >= USES) {
             *slot = Some(Folder::new());
@@ -144,14 +150,18 @@ fn file(input: &[u8]) {
 }
 
 fn file_seeds() -> Vec<Vec<u8>> {
-    changed_files().into_iter().map(with_name).collect()
+    let files = changed_files();
+    for (name, content) in &files {
+        assert!(resealed(content) == *content, "checksums are computed as the store does: {name}");
+    }
+    files.into_iter().map(with_name).collect()
 }
 
 /// Prefix of the objects that are changed.
 const PREFIX: &str = "agents/";
 
 fn objects() -> Vec<(String, Vec<u8>)> {
-    let objects = files_below(&golden().join("s3/6")).into_iter();
+    let objects = files_below(&newest("s3").1).into_iter();
     objects.filter(|(key, _)| key.starts_with(PREFIX) && !key.contains("/default/")).collect()
 }
 
