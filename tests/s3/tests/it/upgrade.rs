@@ -78,7 +78,7 @@ async fn upgrade_of_a_bucket_names_objects_of_other_formats() {
     proxy.forget();
     let (code, texts) = upgrade(proxy.endpoint(), "one");
     assert_eq!(code, 0, "{texts}");
-    assert!(texts.contains("objects  6\n") && texts.contains("2 sessions"), "{texts}");
+    assert!(texts.contains("objects  7\n") && texts.contains("2 sessions"), "{texts}");
     let requests = proxy.requests();
     proxy.forget();
     let is_read = |request: &String| request.starts_with("GET ") || request.starts_with("LIST ");
