@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use agent_core::commit::{Commit, Committed};
 use agent_core::event::Event;
 use agent_core::session::SessionRecord;
+use agent_core::state::SessionState;
 use agent_core::store::{EventPage, ReadEvents};
 use agent_core::{CommitId, Error, ErrorKind, Plan, Result, SessionId, SessionStore, WriteOutcome, plan};
 
@@ -173,7 +174,10 @@ impl<'a> Judge<'a> {
     fn place_of(&self, seen: &SessionRecord) -> Result<Place, String> {
         let at = self.states.iter().position(|state| state.head == seen.head);
         let at = at.ok_or_else(|| format!("a record at event {} that is no commit's end", seen.head))?;
-        if *self.states[at] == *seen {
+        let after = &self.states[at];
+        // A purge leaves the tombstone of a deleted session.
+        let is_deleted = after.status.state == SessionState::Deleted;
+        if **after == *seen || is_deleted && after.tombstone() == *seen {
             Ok(2 * (at + 1) + 1)
         } else {
             Err(format!("another record at event {} than the log gives", seen.head))

@@ -28,8 +28,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{customer}: {} sessions", total.unwrap_or(0));
     }
 
-    let deleted = backend.delete_tenant(&customers[1]).await?;
-    println!("deleted {}: {} sessions", customers[1], deleted.sessions);
+    let deleted = backend.erase_tenant(&customers[1]).await?;
+    println!("erased {}: {} sessions", customers[1], deleted.sessions);
     for tenant in backend.tenants(None).await?.items {
         println!("tenant {tenant}");
     }

@@ -36,7 +36,7 @@ fn objects(simulator: &Simulator) -> BTreeMap<String, Bytes> {
 fn in_format(body: &Bytes, format: u32) -> Vec<u8> {
     let text = std::str::from_utf8(body).unwrap();
     let (header, rest) = text.split_once('\n').unwrap();
-    let header = header[9..].replace("{\"format\":6,", &format!("{{\"format\":{format},"));
+    let header = header[9..].replace("{\"format\":7,", &format!("{{\"format\":{format},"));
     format!("{:08x} {header}\n{rest}", crc32c::crc32c(header.as_bytes())).into_bytes()
 }
 

@@ -9,8 +9,8 @@ use crate::backend::config;
 #[tokio::test(start_paused = true)]
 async fn unknown_setting_is_refused() {
     for (body, kind, named) in [
-        (r#"H {"format":5,"kind":"settings","watch":"before"}"#, ErrorKind::Unsupported, "format 5"),
-        (r#"H {"format":7,"kind":"settings","watch":"before"}"#, ErrorKind::Unsupported, "format 7"),
+        (r#"H {"format":6,"kind":"settings","watch":"before"}"#, ErrorKind::Unsupported, "format 6"),
+        (r#"H {"format":8,"kind":"settings","watch":"before"}"#, ErrorKind::Unsupported, "format 8"),
         (r#"H {"format":7,"kind":"settings","watch":"off"}"#, ErrorKind::Unsupported, "`off`"),
         ("H {", ErrorKind::Corrupt, "agents/settings"),
     ] {
