@@ -128,13 +128,14 @@ async fn drop_at(from: &Storage, to: &Storage, n: u64) {
     }
 }
 
-/// 128 sessions of a mebibyte are copied to SQLite and back by processes that take less than a third of that.
+/// 160 sessions of a mebibyte are copied to SQLite and back by processes that take less than a third of that; how many there are
+/// changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copy_memory_stays_below_a_third_of_the_data() {
     let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
     let path = |name: &str| folder.path().join(name);
     let store = files(&path("first")).await;
-    for _ in 0..128 {
+    for _ in 0..160 {
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
         let mut session = store.sessions.create(new).await.unwrap();
         for _ in 0..16 {
@@ -152,7 +153,7 @@ async fn copy_memory_stays_below_a_third_of_the_data() {
         let (report, most) = Copying::start(&pair[0], &pair[1]).finish();
         let bytes = report["bytes"].as_u64().unwrap();
         println!("a copy of {bytes} bytes took {most} KiB");
-        assert!(bytes > 128 << 20 && (1..bytes >> 10).contains(&(3 * most)), "{bytes} bytes, {most} KiB");
+        assert!(bytes > 160 << 20 && (1..bytes >> 10).contains(&(3 * most)), "{bytes} bytes, {most} KiB");
     }
 }
 
