@@ -1,14 +1,17 @@
 //! Reader of exports of the former version: folders that a copy has made.
 
 use std::fs;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use agent_core::clock::Effects;
 use agent_core::{Backend, Error, Result, SessionId, SessionStore, TenantId};
-use memchr::memchr;
 
 use crate::error::{corrupt, failed};
+use crate::io::{Io, IoFile, OpenMode, RealIo, append_full};
+use crate::medium::env::parent;
 use crate::medium::layout::{self, Layout};
-use crate::medium::log;
+use crate::medium::log::{self, COMMIT_MAX};
 use crate::medium::record::TOMBSTONE_FORMAT;
 use crate::owner::{FORMAT, Owner};
 use crate::places::workspace_toml;
@@ -16,12 +19,17 @@ use crate::store::FsStore;
 
 /// Format of the logs of exports that are read.
 const FORMER: i64 = 5;
+/// Format of the records of workspaces in them.
+const FORMER_RECORD: &str = "format = 1";
+/// Lines are written when they have as many bytes.
+const WRITE_BYTES: usize = 1 << 20;
 
 impl FsStore {
     /// Copies an export of the former version, a folder with logs of format 5, to a new folder of this version's format.
     ///
     /// All tenants are copied, with all that is stored; what is derived is made anew. Nobody owns the sessions and
-    /// workspaces. The export is not changed. Open the new folder as a store, or copy it into another one, which also checks it.
+    /// workspaces. The export is not changed. The new folder gets its name when all of it is there and durable. Open it as a store,
+    /// or copy it into another one, which also checks it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -40,46 +48,92 @@ impl FsStore {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the copy may go on, or a part of it may be left: remove the folder `to`.
+    /// If the future is dropped, the new folder may still be made, or not at all. After a crash a folder beside it, whose name
+    /// begins with that of `to` and ends with `.part`, may be left: remove it.
     ///
     /// # Errors
     ///
     /// `Unsupported` for a folder that is no such export, also for a store of this version; `InvalidInput` if `to` exists;
-    /// `Corrupt` for a log with a line that is not of format 5. After an error, a part of the copy may be left.
+    /// `Corrupt` for a log with a line that is not of format 5. After an error, nothing is left.
     pub async fn convert_export(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> Result<()> {
         let (from, to) = (from.into(), to.into());
-        let new = to.clone();
-        let converted = tokio::task::spawn_blocking(move || convert(&from, &to)).await;
-        let tenants = converted.map_err(|error| {
-            Error::unavailable("the conversion of an export ended unexpectedly").with_source(error)
-        })??;
-        let store = Self::open(new).await?;
+        let (part, tenants) = on_thread(move || convert(&from, &to)).await?;
+        let store = Self::open(&part.path).await?;
         for tenant in tenants {
             store.for_tenant(&tenant).maintenance().rebuild().await?;
         }
-        Backend::close(&store).await
+        Backend::close(&store).await?;
+        on_thread(move || part.publish()).await
+    }
+}
+
+async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| {
+        Error::unavailable("the conversion of an export ended unexpectedly").with_source(error)
+    })?
+}
+
+/// The new folder under another name, under which it goes when this is dropped.
+struct Part {
+    path: PathBuf,
+    to: PathBuf,
+}
+
+impl Part {
+    fn make(to: &Path) -> Result<Self> {
+        check_unused(to)?;
+        let name = to.file_name().unwrap_or_default().to_string_lossy();
+        let path = to.with_file_name(format!("{name}.{:016x}.part", Effects::default().random_u64()));
+        RealIo.create_dir(&path).map_err(|error| failed("make the folder", &path, error))?;
+        Ok(Self { path, to: to.to_owned() })
+    }
+
+    /// Gives the folder its name.
+    fn publish(self) -> Result<()> {
+        check_unused(&self.to)?;
+        let named = RealIo.rename(&self.path, &self.to).and_then(|()| RealIo.sync_dir(parent(&self.to)));
+        named.map_err(|error| failed("make the folder", &self.to, error))
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn check_unused(to: &Path) -> Result<()> {
+    match fs::symlink_metadata(to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed("look at", to, error)),
+        Ok(_) => Err(Error::invalid(format!("{} exists already; name another folder", to.display()))),
     }
 }
 
 /// Converts all tenants; returns them.
-fn convert(from: &Path, to: &Path) -> Result<Vec<TenantId>> {
+fn convert(from: &Path, to: &Path) -> Result<(Part, Vec<TenantId>)> {
     let mut tenants = vec![TenantId::default()];
     tenants.extend(names(&Layout::tenants(from))?.iter().filter_map(|name| name.parse().ok()));
-    let first = tenants.iter().find_map(|tenant| first_format(&Layout::new(from, tenant)).transpose());
+    let first = tenants.iter().find_map(|tenant| format_of(&Layout::new(from, tenant)).transpose());
     if FORMER == FORMAT || first.transpose()? != Some(FORMER) {
         return Err(Error::unsupported(format!(
             "{} is no export with logs of format {FORMER}, which are converted here; open it as it is",
             from.display()
         )));
     }
-    if fs::symlink_metadata(to).is_ok() {
-        return Err(Error::invalid(format!("{} exists already; name another folder", to.display())));
+    let part = Part::make(to)?;
+    if tenants.len() > 1 {
+        let folder = Layout::tenants(&part.path);
+        RealIo.create_dir(&folder).map_err(|error| failed("make the folder", &folder, error))?;
     }
     for tenant in &tenants {
-        let (from, to) = (Layout::new(from, tenant), Layout::new(to, tenant));
+        let (from, to) = (Layout::new(from, tenant), Layout::new(&part.path, tenant));
         copy(&from, from.root(), to.root())?;
     }
-    Ok(tenants)
+    sync_dir(&Layout::tenants(&part.path))?;
+    sync_dir(&part.path)?;
+    Ok((part, tenants))
 }
 
 /// Returns the names in a folder, in order; none if there is no folder.
@@ -96,29 +150,61 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Returns the format of a tenant's first log, if it has one.
-fn first_format(layout: &Layout) -> Result<Option<i64>> {
+/// Returns the format of a tenant's logs, by the first of its records of workspaces and logs that tells.
+fn format_of(layout: &Layout) -> Result<Option<i64>> {
     let workspaces = layout.root().join(layout::WORKSPACES);
     for workspace in names(&workspaces)? {
-        let sessions = workspaces.join(workspace).join(layout::SESSIONS);
+        let folder = workspaces.join(workspace);
+        if first_line(&folder.join(layout::RECORD))?.is_some_and(|line| line == FORMER_RECORD.as_bytes()) {
+            return Ok(Some(FORMER));
+        }
+        let sessions = folder.join(layout::SESSIONS);
         for session in names(&sessions)? {
             let Ok(id) = session.parse::<SessionId>() else { continue };
-            let path = sessions.join(session).join(layout::LOG);
-            let Ok(log) = fs::read(&path) else { continue };
-            let line = log.split(|byte| *byte == b'\n').next().unwrap_or_default();
-            if let Some(format) = log::other_format(layout.owner(id), line) {
-                return Ok(Some(format));
+            let Some(line) = first_line(&sessions.join(session).join(layout::LOG))? else { continue };
+            let format = log::format_of(layout.owner(id), &line);
+            if format.is_some() {
+                return Ok(format);
             }
         }
     }
     Ok(None)
 }
 
+/// Returns the first line of a file, without its end; `None` if there is no file.
+fn first_line(path: &Path) -> Result<Option<Vec<u8>>> {
+    let file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed("read", path, error)),
+    };
+    let mut line = Vec::new();
+    next_line(&mut BufReader::new(file), path, &mut line)?;
+    Ok(Some(line))
+}
+
+/// Reads a line into `line`, without its end; `false` if there is no further line that has one.
+fn next_line(file: &mut impl BufRead, path: &Path, line: &mut Vec<u8>) -> Result<bool> {
+    line.clear();
+    file.take(COMMIT_MAX + 1).read_until(b'\n', line).map_err(|error| failed("read", path, error))?;
+    if line.len() as u64 > COMMIT_MAX {
+        return Err(corrupt(path, "has a line that is longer than any that is written"));
+    }
+    Ok(line.pop_if(|last| *last == b'\n').is_some())
+}
+
 /// Copies what is true in a folder of a tenant. Links, and what is neither a file nor a folder, are left out.
 fn copy(layout: &Layout, from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to).map_err(|error| failed("make the folder", to, error))?;
+    match RealIo.create_dir(to) {
+        // The root and the folder of tenants are there.
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(failed("make the folder", to, error));
+        }
+        _ => {}
+    }
+    let folder = to;
     for name in names(from)? {
-        let (path, to) = (from.join(&name), to.join(&name));
+        let (path, to) = (from.join(&name), folder.join(&name));
         let meta = fs::symlink_metadata(&path).map_err(|error| failed("look at", &path, error))?;
         let is_derived = match &*name {
             layout::INDEX | "tenants" => from == layout.root(),
@@ -143,33 +229,58 @@ fn copy(layout: &Layout, from: &Path, to: &Path) -> Result<()> {
             _ => copy_file(&path, &to)?,
         }
     }
-    Ok(())
+    sync_dir(folder)
+}
+
+fn sync_dir(folder: &Path) -> Result<()> {
+    match RealIo.sync_dir(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("sync", folder, error)),
+        _ => Ok(()),
+    }
 }
 
 /// Copies the record of a workspace, which has the same fields, under its present number.
 fn renumber(from: &Path, to: &Path) -> Result<()> {
     let text = fs::read_to_string(from).map_err(|error| failed("read", from, error))?;
     let number = |line: &str| match line.trim_end() {
-        "format = 1" => format!("format = {}\n", workspace_toml::FORMAT),
+        FORMER_RECORD => format!("format = {}\n", workspace_toml::FORMAT),
         _ => line.to_owned(),
     };
     let text: String = text.split_inclusive('\n').map(number).collect();
-    fs::write(to, text).map_err(|error| failed("write", to, error))
+    make(to, |new| append_full(new, text.as_bytes()).map_err(|error| failed("write", to, error)))
 }
 
 fn copy_file(from: &Path, to: &Path) -> Result<()> {
-    fs::copy(from, to).map(drop).map_err(|error| failed("copy", from, error))
+    let file = RealIo.open(from, OpenMode::Read).map_err(|error| failed("read", from, error))?;
+    let copied = |new: &dyn IoFile| crate::io::copy(&*file, new, file.stat()?.len);
+    make(to, |new| copied(new).map_err(|error| failed("copy", from, error)))
 }
 
 /// Copies the lines of a file with checksums of this version's format.
 fn reframe(owner: Owner, from: &Path, to: &Path) -> Result<()> {
-    let bytes = fs::read(from).map_err(|error| failed("read", from, error))?;
-    let (mut rest, mut lines) = (&*bytes, Vec::with_capacity(bytes.len()));
-    while let Some(end) = memchr(b'\n', rest) {
-        log::renew(owner, FORMER, TOMBSTONE_FORMAT, &rest[..end], &mut lines)
-            .ok_or_else(|| corrupt(from, &format!("has a line that is not of format {FORMER}")))?;
-        rest = &rest[end + 1..];
-    }
-    // What follows was never acknowledged.
-    fs::write(to, lines).map_err(|error| failed("write", to, error))
+    let mut file = BufReader::new(fs::File::open(from).map_err(|error| failed("read", from, error))?);
+    let (mut line, mut lines) = (Vec::new(), Vec::new());
+    make(to, |new| {
+        let write = |lines: &mut Vec<u8>| {
+            append_full(new, lines).map_err(|error| failed("write", to, error))?;
+            lines.clear();
+            Ok(())
+        };
+        // What follows the last whole line was never acknowledged.
+        while next_line(&mut file, from, &mut line)? {
+            log::renew(owner, FORMER, TOMBSTONE_FORMAT, &line, &mut lines)
+                .ok_or_else(|| corrupt(from, &format!("has a line that is not of format {FORMER}")))?;
+            if lines.len() >= WRITE_BYTES {
+                write(&mut lines)?;
+            }
+        }
+        write(&mut lines)
+    })
+}
+
+/// Makes a durable file, whose content `fill` appends.
+fn make(path: &Path, fill: impl FnOnce(&dyn IoFile) -> Result<()>) -> Result<()> {
+    let file = RealIo.open(path, OpenMode::CreateNew).map_err(|error| failed("make", path, error))?;
+    fill(&*file)?;
+    file.sync().map_err(|error| failed("sync", path, error))
 }

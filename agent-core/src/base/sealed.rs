@@ -9,7 +9,7 @@ use crate::base::{Error, ErrorKind, ParseError, RawFields, RawJson, Result, chec
 /// Member of a payload that is sealed.
 const MEMBER: &str = "sealed";
 /// Beginning of a word that is sealed.
-const WORD: &str = "~1.";
+pub(crate) const WORD: &str = "~1.";
 
 /// Refuses a payload that is sealed.
 pub(crate) fn refuse_sealed(payload: &RawJson, extra: &RawFields) -> Result<()> {
@@ -27,9 +27,9 @@ pub(crate) fn refuse_sealed(payload: &RawJson, extra: &RawFields) -> Result<()> 
     Ok(())
 }
 
-/// Returns whether a JSON text may have the name `sealed`: as it is, or with escapes in it.
+/// Returns whether a JSON text may have the name `sealed`: as it is, or with escapes of its letters, which other text hardly has.
 fn may_name(json: &str) -> bool {
-    json.contains("\"sealed\"") || json.contains("\\u00")
+    ["\"sealed\"", "\\u006", "\\u007"].iter().any(|part| json.contains(part))
 }
 
 /// Checks a word of a record, like [`check_text`], and refuses one that is sealed.
@@ -53,6 +53,9 @@ mod tests {
         for (payload, is_sealed) in [
             (r#"{"sealed":"1.k.0.AAAA"}"#, true),
             (r#"{"text":"x","se\u0061led":1}"#, true),
+            (r#"{"\u0073\u0065\u0061\u006c\u0065\u0064":1}"#, true),
+            (r#"{"\u0073ealed":1}"#, true),
+            (r#"{"sea\u006Ced":1}"#, true),
             (r#"{"text":"\"sealed\": of no avail"}"#, false),
             (r#"{"data":{"sealed":"1.k.0.AAAA"}}"#, false),
             (r#"{"text":"sealed"}"#, false),

@@ -218,7 +218,7 @@ pub const WORDS_MAX_BYTES: usize = 80;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ContentBytes {
-    /// Messages of people, of the agent and of the system, as JSON.
+    /// Messages of people, of the agent and of the system, and further parts of the agent's, as JSON.
     #[serde(default, skip_serializing_if = "is_default")]
     pub texts: u64,
     /// Results of tools, as JSON.

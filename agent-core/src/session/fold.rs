@@ -243,12 +243,16 @@ impl SessionRecord {
     fn count_bytes(&mut self, event: &Event) -> Result<()> {
         let bytes = &mut self.content_bytes;
         let of_kind = match event.kind.as_str() {
-            "user.message" | "user.define_outcome" | "agent.message" | "system.message" => &mut bytes.texts,
-            "agent.tool_result" | "user.custom_tool_result" => &mut bytes.tool_results,
-            "agent.thinking" => &mut bytes.reasoning,
-            _ => return Ok(()),
+            "user.message" | "user.define_outcome" | "agent.message" | "agent.part" | "system.message" => {
+                Some(&mut bytes.texts)
+            }
+            "agent.tool_result" | "user.custom_tool_result" => Some(&mut bytes.tool_results),
+            "agent.thinking" => Some(&mut bytes.reasoning),
+            _ => None,
         };
-        *of_kind = of_kind.saturating_add(event.payload.get().len() as u64);
+        if let Some(of_kind) = of_kind {
+            *of_kind = of_kind.saturating_add(event.payload.get().len() as u64);
+        }
         if !event.blobs.is_empty() {
             let blobs = NamedBlobs::of(&event.decode()?).bytes();
             bytes.blobs = bytes.blobs.saturating_add(blobs);

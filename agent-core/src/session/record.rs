@@ -290,7 +290,7 @@ impl SessionRecord {
     }
 
     /// Returns the size of the part of the record that commits fill, in bytes of JSON.
-    pub(crate) fn content_bytes(&self) -> usize {
+    pub(crate) fn filled_bytes(&self) -> usize {
         let open = (&self.open_calls, &self.open_spans, &self.timers, &self.action);
         size_bytes(&(&self.attributes, open, &self.documents, &self.extra))
     }

@@ -16,6 +16,7 @@ mod keys;
 mod limits;
 mod lineage;
 mod live;
+mod owners;
 mod plan;
 mod retry;
 mod state_machine;

@@ -257,9 +257,10 @@ impl AgentRuntime {
     ///
     /// Returns `None` if no run is active in the session, or if another process executes it, in which case
     /// [`Conversation::follow`](crate::Conversation::follow) shows what is stored. Finds the runs that this runtime and
-    /// its clones have started. A runtime that [`for_storage`](Self::for_storage) or
-    /// [`with_secrets`](Self::with_secrets) returned is another one; a host with several tenants keeps one runtime for
-    /// each.
+    /// its clones have started. A runtime that [`for_storage`](Self::for_storage), [`for_owner`](Self::for_owner) or
+    /// [`with_secrets`](Self::with_secrets) returned is another one; a host with several tenants or owners keeps one
+    /// runtime for each. A run that the scheduler of a tenant has begun in an owner's session is followed as one of another
+    /// process is.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));

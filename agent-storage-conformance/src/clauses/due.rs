@@ -10,9 +10,10 @@ use agent_core::state::Reason;
 use agent_core::store::SessionQuery;
 use agent_core::{SessionId, Storage, Timestamp};
 
+use super::lists::all_sessions;
 use crate::failure::{Checked, same};
 use crate::registry::{Clause, Needs, table};
-use crate::stage::{START, Stage, ends};
+use crate::stage::{START, Stage};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Lists:
@@ -29,22 +30,12 @@ fn minutes(minutes: i64) -> Timestamp {
     START.plus_micros(minutes * 60_000_000)
 }
 
-/// Returns all sessions of a query, read by pages.
-async fn due(storage: &Storage, query: SessionQuery) -> Checked<Vec<SessionSummary>> {
-    let (mut found, mut cursor) = (Vec::new(), None);
-    loop {
-        let page = storage.sessions.list(query.clone().with_cursor(cursor)).await?;
-        found.extend(page.items);
-        ends(found.len())?;
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(found);
-        }
-    }
-}
-
 async fn due_ids(storage: &Storage, until: Timestamp) -> Checked<Vec<SessionId>> {
-    Ok(due(storage, SessionQuery::new().with_due(until)).await?.iter().map(|session| session.id).collect())
+    Ok(all_sessions(storage, SessionQuery::new().with_due(until))
+        .await?
+        .iter()
+        .map(|session| session.id)
+        .collect())
 }
 
 async fn wake_at(
@@ -118,7 +109,7 @@ async fn due_sessions_are_listed_in_due_order(stage: &Stage) -> Checked {
         let found = due_ids(&storage, minutes(until)).await?;
         same(format_args!("what is due after {until} minutes"), &found, &by(&expected, until))?;
     }
-    let listed = due(&storage, SessionQuery::new().with_due(minutes(20))).await?;
+    let listed = all_sessions(&storage, SessionQuery::new().with_due(minutes(20))).await?;
     let times: Vec<_> = listed.iter().map(|session| session.next_due_at).collect();
     let at = |at| Some(minutes(at));
     same("the times that they are due", &times, &vec![Some(Timestamp::UNIX_EPOCH), at(10), at(20)])
@@ -174,7 +165,8 @@ async fn pages_of_due_sessions_neither_skip_nor_repeat(stage: &Stage) -> Checked
     }
     expected.sort_unstable();
     for limit in [1, 5, 23, 24, 25] {
-        let found = due(&storage, SessionQuery::new().with_due(minutes(7)).with_limit(limit)).await?;
+        let found =
+            all_sessions(&storage, SessionQuery::new().with_due(minutes(7)).with_limit(limit)).await?;
         let found: Vec<_> = found.iter().map(|session| session.id).collect();
         same(format_args!("what is due, {limit} a page"), &found, &by(&expected, 7))?;
     }
@@ -208,7 +200,7 @@ async fn due_sessions_can_be_filtered(stage: &Stage) -> Checked {
     ] {
         let query = query.with_due(minutes(98));
         let expected: Vec<_> = made.iter().filter(|session| query.matches(session)).cloned().collect();
-        let found = due(&storage, query.clone().with_limit(2)).await?;
+        let found = all_sessions(&storage, query.clone().with_limit(2)).await?;
         same(format_args!("those of {query:?}"), &found, &expected)?;
     }
     Ok(())

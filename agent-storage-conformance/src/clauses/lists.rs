@@ -32,7 +32,7 @@ pub(super) fn clauses() -> Vec<Clause> {
 }
 
 /// Returns all sessions of a query, read by pages.
-async fn all(storage: &Storage, query: SessionQuery) -> Checked<Vec<SessionSummary>> {
+pub(super) async fn all_sessions(storage: &Storage, query: SessionQuery) -> Checked<Vec<SessionSummary>> {
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {
         let page = storage.sessions.list(query.clone().with_cursor(cursor)).await?;
@@ -87,11 +87,12 @@ async fn a_workspace_has_many_sessions(stage: &Stage) -> Checked {
             stage.create(&storage, NewSession::new(id, workspace.id)).await?;
             expected.insert(id);
         }
-        let found = all(&storage, SessionQuery::new().with_workspace(workspace.id).with_limit(3)).await?;
+        let found =
+            all_sessions(&storage, SessionQuery::new().with_workspace(workspace.id).with_limit(3)).await?;
         same("the sessions of a workspace", &ids(&found).into_iter().collect(), &expected)?;
         same("each once", &found.len(), &4)?;
     }
-    same("all sessions", &all(&storage, SessionQuery::new()).await?.len(), &12)
+    same("all sessions", &all_sessions(&storage, SessionQuery::new()).await?.len(), &12)
 }
 
 /// Lists are ordered by last activity, the latest first. A message moves its session to the top; a message that was
@@ -101,7 +102,7 @@ async fn sessions_are_listed_by_last_activity(stage: &Stage) -> Checked {
     let made = some(stage, &storage, 8, 60_000_000).await?;
     let mut expected: Vec<_> = made.iter().rev().map(|session| session.id).collect();
     for limit in [1, 3, 8, 9] {
-        let found = all(&storage, SessionQuery::new().with_limit(limit)).await?;
+        let found = all_sessions(&storage, SessionQuery::new().with_limit(limit)).await?;
         same(format_args!("the list, {limit} a page"), &ids(&found), &expected)?;
     }
     use_at(stage, &storage, made[2].id, START.plus_micros(86_400_000_000)).await?;
@@ -109,7 +110,7 @@ async fn sessions_are_listed_by_last_activity(stage: &Stage) -> Checked {
     expected.insert(0, made[2].id);
     use_at(stage, &storage, made[5].id, START.plus_micros(-86_400_000_000)).await?;
     for _ in 0..2 {
-        let found = all(&storage, SessionQuery::new()).await?;
+        let found = all_sessions(&storage, SessionQuery::new()).await?;
         same("the list after two messages", &ids(&found), &expected)?;
         storage = stage.reopen(storage).await?;
     }
@@ -122,7 +123,7 @@ async fn pages_neither_skip_nor_repeat_if_times_tie(stage: &Stage) -> Checked {
     let expected: BTreeSet<_> =
         some(stage, &storage, 17, 0).await?.iter().map(|session| session.id).collect();
     for limit in [1, 2, 5, 16, 17, 18] {
-        let found = all(&storage, SessionQuery::new().with_limit(limit)).await?;
+        let found = all_sessions(&storage, SessionQuery::new().with_limit(limit)).await?;
         same(format_args!("how many, {limit} a page"), &found.len(), &17)?;
         same(format_args!("which, {limit} a page"), &ids(&found).into_iter().collect(), &expected)?;
     }
@@ -212,7 +213,7 @@ async fn filters_and_totals_agree(stage: &Stage) -> Checked {
             let expected: BTreeSet<_> = made.iter().filter(|s| query.matches(s)).map(|s| s.id).collect();
             for limit in [2, 100] {
                 let query = query.clone().with_limit(limit).with_total();
-                let found = all(&storage, query.clone()).await?;
+                let found = all_sessions(&storage, query.clone()).await?;
                 same(format_args!("those of {query:?}"), &ids(&found).into_iter().collect(), &expected)?;
                 same("each once", &found.len(), &expected.len())?;
                 let page = storage.sessions.list(query).await?;
@@ -234,7 +235,7 @@ async fn list_shows_the_current_state(stage: &Stage) -> Checked {
         for other in
             [SessionState::Idle, SessionState::Running, SessionState::Suspended, SessionState::Terminated]
         {
-            let found = all(&storage, SessionQuery::new().with_states([other])).await?;
+            let found = all_sessions(&storage, SessionQuery::new().with_states([other])).await?;
             same(format_args!("how many are {other}"), &found.len(), &usize::from(other == state))?;
         }
         Ok(())
@@ -265,7 +266,7 @@ async fn archived_and_deleted_are_hidden_by_default(stage: &Stage) -> Checked {
     storage.sessions.commit(stage.seal(&made[1]).with_trigger(Trigger::Delete(Reason::UserDeleted))).await?;
     let set = |indexes: &[usize]| indexes.iter().map(|n| made[*n].id).collect::<BTreeSet<_>>();
     let found = async |storage: &Storage, query: SessionQuery| -> Checked<BTreeSet<SessionId>> {
-        Ok(ids(&all(storage, query).await?).into_iter().collect())
+        Ok(ids(&all_sessions(storage, query).await?).into_iter().collect())
     };
     for _ in 0..2 {
         let new = SessionQuery::new;
@@ -293,7 +294,7 @@ async fn list_shows_state_reason_and_waiting_inputs(stage: &Stage) -> Checked {
         same("what waits", &session.inputs_open, &n)?;
         expected.push(SessionSummary::from(&*session));
     }
-    let mut found = all(&storage, SessionQuery::new()).await?;
+    let mut found = all_sessions(&storage, SessionQuery::new()).await?;
     found.sort_by_key(|session| session.inputs_open);
     same("the list", &found, &expected)
 }

@@ -14,6 +14,7 @@ use agent_core::store::{
 };
 use agent_core::{ErrorKind, OwnerId, Storage, WorkspaceId};
 
+use super::lists::all_sessions;
 use crate::failure::{Checked, Failure, refused, same};
 use crate::registry::{Clause, Needs, table};
 use crate::stage::{START, Stage, ends};
@@ -374,24 +375,11 @@ async fn some(stage: &Stage, owners: &Owners, count: usize) -> Checked<Workspace
     Ok(own)
 }
 
-async fn all(storage: &Storage, query: SessionQuery) -> Checked<Vec<SessionSummary>> {
-    let (mut found, mut cursor) = (Vec::new(), None);
-    loop {
-        let page = storage.sessions.list(query.clone().with_cursor(cursor)).await?;
-        found.extend(page.items);
-        ends(found.len())?;
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(found);
-        }
-    }
-}
-
 /// A list shows an owner its own sessions, and all of a workspace of its own, whatever else the query asks for.
 async fn lists_of_owners_show_their_own(stage: &Stage) -> Checked {
     let owners = Owners::open(stage).await?;
     let own = some(stage, &owners, 60).await?;
-    let everything = all(&owners.tenant, SessionQuery::new().with_hidden().with_limit(1000)).await?;
+    let everything = all_sessions(&owners.tenant, SessionQuery::new().with_hidden().with_limit(1000)).await?;
     same("all sessions", &everything.len(), &60)?;
     let due = START.plus_micros(3_600_000_000);
     let is_exact = owners.tenant.sessions.capabilities().recency == Duration::ZERO;
@@ -414,7 +402,7 @@ async fn lists_of_owners_show_their_own(stage: &Stage) -> Checked {
             let expected = everything.iter().filter(|session| query.matches(session) && of_owner(session));
             let mut expected: Vec<_> = expected.cloned().collect();
             query.sort(&mut expected);
-            let found = all(storage, query.clone().with_limit(4)).await?;
+            let found = all_sessions(storage, query.clone().with_limit(4)).await?;
             // From page to page, the order may lag.
             let ids = |all: &[SessionSummary]| {
                 let mut ids: Vec<_> = all.iter().map(|session| session.id).collect();
@@ -424,7 +412,7 @@ async fn lists_of_owners_show_their_own(stage: &Stage) -> Checked {
                 ids
             };
             same(format_args!("the list of {name} for {query:?}"), &ids(&found), &ids(&expected))?;
-            let of_tenant = all(&owners.tenant, query.clone().with_owner(owner.clone())).await?;
+            let of_tenant = all_sessions(&owners.tenant, query.clone().with_owner(owner.clone())).await?;
             let owned: Vec<_> =
                 expected.iter().filter(|it| it.owner.as_ref() == Some(&owner)).cloned().collect();
             same(format_args!("the same for the tenant, {query:?}"), &ids(&of_tenant), &ids(&owned))?;
@@ -440,7 +428,7 @@ async fn pages_and_totals_of_an_owner_agree(stage: &Stage) -> Checked {
     let query = || SessionQuery::new().with_hidden().with_total();
     let page = owners.bob.sessions.list(query().with_limit(3)).await?;
     same("a page and the total", &(page.items.len(), page.total), &(3, Some(10)))?;
-    same("all pages", &all(&owners.bob, query().with_limit(3)).await?.len(), &10)?;
+    same("all pages", &all_sessions(&owners.bob, query().with_limit(3)).await?.len(), &10)?;
     let mut expected = Vec::new();
     for n in 0..18 {
         let storage = [&owners.alice, &owners.bob, &owners.tenant][n % 3];

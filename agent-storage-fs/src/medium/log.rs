@@ -9,7 +9,7 @@ use memchr::{memchr, memrchr};
 use serde::{Deserialize, Serialize};
 
 use crate::io::{IoFile, read_full};
-use crate::owner::Owner;
+use crate::owner::{FORMAT, Owner};
 
 /// Number of bytes read at first, and the most that are read at a time when reading goes on, unless a line is longer.
 const CHUNK: usize = 16 << 10;
@@ -78,6 +78,11 @@ pub(crate) fn lines(owner: Owner, events: &[Event]) -> Result<Vec<u8>> {
 pub(crate) fn unframe(owner: Owner, line: &[u8]) -> Option<&str> {
     checked(line, owner.seed)?;
     std::str::from_utf8(line).ok()
+}
+
+/// Returns the format of a line; `None` if it is damaged.
+pub(crate) fn format_of(owner: Owner, line: &[u8]) -> Option<i64> {
+    checked(line, owner.seed).map(|_| FORMAT).or_else(|| other_format(owner, line))
 }
 
 /// Returns the format of a line that is not of this version's format; `None` if it is damaged.

@@ -167,7 +167,7 @@ fn mutate_locked<T>(
 ) -> Result<T> {
     tenant.env.sweep(tenant.layout.root());
     // The cache is free while something is written, so that readers do not wait for the disk.
-    let (answer, write) = plan(tenant, folder, &mut held(&tenant.bindings), change)?;
+    let (answer, devices, write) = plan(tenant, folder, &mut held(&tenant.bindings), change)?;
     match write {
         Write::Nothing { toml, changes } => {
             if toml.is_some() {
@@ -190,20 +190,22 @@ fn mutate_locked<T>(
             *held(&tenant.bindings) = Cache { toml, changes, bindings, durable };
         }
     }
+    devices.iter().for_each(|device| forget_last_session(tenant, device));
     Ok(answer)
 }
 
-/// Decides what is to be written, under the lock of the folder.
+/// Decides what is to be written, under the lock of the folder. Returns the devices that it is about, too.
 fn plan<T>(
     tenant: &Tenant,
     folder: Locked<'_>,
     cache: &mut Cache,
     change: impl FnOnce(&Bindings, &Path) -> Result<(T, Vec<Change>)>,
-) -> Result<(T, Write)> {
+) -> Result<(T, Vec<DeviceId>, Write)> {
     let path = tenant.layout.bindings();
     refresh(tenant, cache).map_err(|error| keep(tenant, folder, &path, error))?;
     changes::cut_torn_end(tenant, folder, cache)?;
     let (answer, mut changed) = change(&cache.bindings, &path)?;
+    let devices = changed.iter().map(|change| change.device.clone()).collect();
     let toml = cache.toml.as_ref().filter(|toml| !toml.is_missing());
     let (written, small) = (toml.map_or(0, Toml::len), tenant.env.bindings_rewrite_max);
     let changes = cache.changes.clone();
@@ -228,7 +230,7 @@ fn plan<T>(
             Write::All { toml, changes, bindings }
         }
     };
-    Ok((answer, write))
+    Ok((answer, devices, write))
 }
 
 /// Writes `bindings.toml` with these bindings, and removes the file of changes. `toml` are the bytes that it has now.
@@ -314,9 +316,6 @@ pub(crate) fn bind(
         let now = bindings.get(device, path)?;
         let bound = decide_bind(device, now, to, expect)?;
         let change = (now != Some(bound)).then(|| Change::new(device.clone(), Some(bound)));
-        if change.is_some() {
-            forget_last_session(tenant, device);
-        }
         Ok((bound, change.into_iter().collect()))
     })
 }
@@ -338,7 +337,6 @@ pub(crate) fn unbind(tenant: &Tenant, device: &DeviceId) -> Result<Attempt<bool>
     }
     mutate(tenant, |bindings, path| {
         let bound = bindings.get(device, path)?.is_some();
-        forget_last_session(tenant, device);
         let change = bound.then(|| Change::new(device.clone(), None));
         Ok((bound, change.into_iter().collect()))
     })
@@ -351,7 +349,6 @@ pub(crate) fn unbind_workspace(tenant: &Tenant, id: WorkspaceId) -> Result<Attem
     mutate(tenant, |bindings, _| {
         let bound = bindings.bound.iter().filter(|(_, bound)| **bound == id);
         let changes: Vec<_> = bound.map(|(device, _)| Change::new(device.clone(), None)).collect();
-        changes.iter().for_each(|change| forget_last_session(tenant, &change.device));
         Ok((changes.len() as u64, changes))
     })
 }
@@ -409,7 +406,8 @@ pub(crate) fn set_last_session(
     })
 }
 
-/// Removes what was recorded for a device; what is left names a workspace that the device is not bound to.
+/// Removes what was recorded for a device whose binding has changed: what a crash leaves names the former workspace, and goes
+/// when the device is bound again.
 fn forget_last_session(tenant: &Tenant, device: &DeviceId) {
     let _ = tenant.env.io.remove_file(&last_session_path(tenant, device));
 }

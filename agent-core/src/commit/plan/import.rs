@@ -9,6 +9,7 @@ use crate::commit::plan::planner::{Plan, check_limits, needed_blobs};
 use crate::commit::{Commit, LeaseRequest};
 use crate::event::Event;
 use crate::event::payload::blobs::NamedBlobs;
+use crate::event::payload::created::check_words;
 use crate::model::{Counts, Lineage, Origin};
 use crate::session::SessionRecord;
 
@@ -80,6 +81,9 @@ pub fn apply_untrusted(after: &mut Option<SessionRecord>, id: SessionId, event: 
         None => {
             let session = after.insert(SessionRecord::begin(id, event)?);
             check_origin(session)?;
+            check_words(session.first_words.as_ref(), session.preview.as_ref()).map_err(|source| {
+                Error::corrupt(format!("session {id} inherits text that no session has")).with_source(source)
+            })?;
             session
         }
         Some(session) => {

@@ -6,6 +6,7 @@ use crate::base::{
     Error, ErrorKind, RawJson, Reason, Result, Seq, SessionId, SessionState, Target, TriggerKind, target,
 };
 use crate::commit::{COMMIT_MAX_BLOBS, Commit, Committed, LeaseRequest, PLANNED_MAX_EVENTS, Step, Trigger};
+use crate::event::payload::created::check_words;
 use crate::event::{Comment, Event, EventPayload, NewEvent, SpanCompleted, ToolOutcome, ToolResult};
 use crate::model::{Actor, DOCUMENTS_MAX, Failure, Lease, NeededBlob, Request, Status, Transition};
 use crate::session::{NewSession, OPEN_CALLS_MAX, RECORD_CONTENT_MAX_BYTES, SessionRecord, TIMERS_MAX};
@@ -118,7 +119,8 @@ impl<'a> Planner<'a> {
         }
         let body = EventPayload::SessionCreated(Box::new(new.created.clone()));
         new.created.attributes.check()?;
-        new.created.inherited.check_words()?;
+        let inherited = &new.created.inherited;
+        check_words(inherited.first_words.as_ref(), inherited.preview.as_ref())?;
         let seq = new.created.lineage.base().next();
         let event = sealed(commit, seq, NewEvent::of(&body));
         let session = SessionRecord::begin(new.id, &event)?;
@@ -416,8 +418,8 @@ pub(super) fn check_limits(now: Option<&SessionRecord>, after: &SessionRecord) -
         }
     }
     after.attributes.check_counts()?;
-    let bytes = after.content_bytes();
-    if bytes > RECORD_CONTENT_MAX_BYTES && now.is_none_or(|now| bytes > now.content_bytes()) {
+    let bytes = after.filled_bytes();
+    if bytes > RECORD_CONTENT_MAX_BYTES && now.is_none_or(|now| bytes > now.filled_bytes()) {
         return Err(Error::limit(format!(
             "session {} would have {bytes} bytes of labels, metadata, calls, timers and documents in its record; at most {RECORD_CONTENT_MAX_BYTES} are kept",
             after.id

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{OwnerId, Result, Seq, WorkspaceId, check_text, is_default};
+use crate::base::sealed::check_word;
+use crate::base::{OwnerId, Result, Seq, WorkspaceId, is_default};
 use crate::model::{Attributes, Counts, DocumentHead, Lineage, Origin, WORDS_MAX_BYTES};
 
 /// Payload of a session's first event: everything that the session's record starts from.
@@ -32,12 +33,12 @@ pub struct Created {
     pub inherited: Inherited,
 }
 
-impl Inherited {
-    /// Checks the words that lists show.
-    pub(crate) fn check_words(&self) -> Result<()> {
-        let words = self.first_words.iter().chain(&self.preview);
-        words.into_iter().try_for_each(|words| Ok(check_text("inherited words", words, WORDS_MAX_BYTES)?))
-    }
+/// Checks the words that lists show, which a session inherits.
+pub(crate) fn check_words(first: Option<&String>, preview: Option<&String>) -> Result<()> {
+    first
+        .into_iter()
+        .chain(preview)
+        .try_for_each(|words| Ok(check_word("the inherited text", words, WORDS_MAX_BYTES)?))
 }
 
 /// State that a fork inherits: the cursors, counts and documents at the point of the fork.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Error, RawFields, RawJson, Result, Seq, is_default};
+use crate::base::{Error, RawFields, RawJson, Result, Seq, is_default, sealed};
 use crate::event::payload::answer::{Citation, Native, check_citations};
 use crate::event::payload::content::{Part, check_parts, compose, spelled_out};
 use crate::setters;
@@ -83,6 +83,8 @@ pub(crate) fn first_words(payload: &RawJson, most: usize) -> Option<String> {
         Some((line, is_whole)) if is_whole || line.1 => line,
         _ => one_line(&serde_json::from_str::<Words<'_>>(json).ok()?.text, most),
     };
+    // A word of an encrypted store begins like this.
+    let line = if line.starts_with(sealed::WORD) { line[1..].to_owned() } else { line };
     (!line.is_empty()).then_some(line)
 }
 

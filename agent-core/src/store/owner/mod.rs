@@ -163,11 +163,19 @@ impl OwnerStore {
 
     /// Returns how the owner sees a session, and refuses one that it does not see as if it did not exist.
     async fn check_session(&self, id: SessionId) -> Result<Seen> {
+        self.check_session_if_any(id).await?.ok_or_else(|| no_session(id))
+    }
+
+    /// As [`check_session`](Self::check_session), but returns `None` for an id that no session has.
+    async fn check_session_if_any(&self, id: SessionId) -> Result<Option<Seen>> {
         if let Some(seen) = self.known().sessions.get(&id) {
-            return Ok(*seen);
+            return Ok(Some(*seen));
         }
-        let session = self.tenant.sessions.load(id).await;
-        self.check_record(&*session.map_err(|error| unread(format_args!("session {id}"), error))?).await
+        match self.tenant.sessions.load(id).await {
+            Ok(session) => self.check_record(&session).await.map(Some),
+            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unread(format_args!("session {id}"), error)),
+        }
     }
 
     async fn check_record(&self, session: &SessionRecord) -> Result<Seen> {

@@ -6,7 +6,7 @@ use futures::TryStreamExt;
 use crate::base::{DeviceId, Error, ErrorKind, Result, Revision, SessionId, Timestamp, WorkspaceId};
 use crate::commit::Precondition;
 use crate::model::Workspace;
-use crate::store::binding::{Binding, BindingQuery, BindingStore};
+use crate::store::binding::{Binding, BindingQuery, BindingStore, decide_bind};
 use crate::store::owner::{OwnerStore, Share, no_workspace, unread};
 use crate::store::page::{PAGE_MAX, Page, pages};
 use crate::store::workspace::{ContentHash, WorkspaceQuery, WorkspaceStore};
@@ -171,6 +171,9 @@ impl BindingStore for OwnerStore {
                 }
                 (Some((now, _)), Precondition::None | Precondition::MustExist) => Precondition::Matches(now),
                 (None, Precondition::None) => Precondition::MustNotExist,
+                (None, Precondition::MustExist | Precondition::Matches(_)) => {
+                    return decide_bind(device, None, to, expect);
+                }
                 _ => expect,
             };
             match self.tenant.bindings.bind(device, to, seen).await {
@@ -193,10 +196,14 @@ impl BindingStore for OwnerStore {
 
     async fn last_session(&self, device: &DeviceId) -> Result<Option<SessionId>> {
         let Some(session) = self.tenant.bindings.last_session(device).await? else { return Ok(None) };
-        match self.resolve(device).await? {
-            // A workspace that owners share has sessions of each.
-            Some(_) if self.check_session(session).await.is_ok() => Ok(Some(session)),
-            _ => Ok(None),
+        if self.resolve(device).await?.is_none() {
+            return Ok(None);
+        }
+        // A workspace that owners share has sessions of each.
+        match self.check_session(session).await {
+            Ok(_) => Ok(Some(session)),
+            Err(error) if error.is_absent() || *error.kind() == ErrorKind::Corrupt => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

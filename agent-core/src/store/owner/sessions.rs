@@ -21,6 +21,7 @@ use crate::store::owner::{OwnerStore, Seen, Share, unread};
 use crate::store::page::{Damaged, Page};
 use crate::store::read::{EventPage, ReadEvents};
 use crate::store::session::{Capabilities, Purge, Purged, SessionQuery, SessionStore};
+use crate::store::workspace::WorkspaceStore;
 
 /// Types of events that owners may add to shared data, besides changes of its attributes.
 const ADDED: [EventType; 4] = [
@@ -172,14 +173,17 @@ impl OwnerStore {
                 self.only_for_tenant(&format!("session {id}, whose id is derived for something else,"))
             );
         }
+        let parent = match created.origin.parent() {
+            Some(parent) => Some(SessionStore::load(self, parent).await?),
+            None => None,
+        };
         for ancestor in &created.lineage.segments {
             self.check_own_session(ancestor.session, "a fork").await?;
         }
-        let Some(parent) = created.origin.parent() else {
+        let Some(parent) = parent else {
             return Ok(if hidden.is_some() { None } else { Some(self.owner.clone()) });
         };
-        self.check_own_session(parent, "a fork or child").await?;
-        let parent = self.load(parent).await?;
+        self.check_own_session(parent.id, "a fork or child").await?;
         if hidden.is_some() || (parent.owner.is_none() && parent.workspace != created.workspace) {
             return Err(self.only_for_tenant("this fork or child"));
         }
@@ -189,11 +193,9 @@ impl OwnerStore {
     /// Returns the record of the workspace of a new session, which must exist, unless it is `default`.
     async fn check_place_of_new(&self, new: &NewSession) -> Result<Option<Workspace>> {
         let id = new.created.workspace;
-        self.check_workspace(id).await?;
-        match self.tenant.workspaces.load(id).await {
-            Ok(workspace) => Ok(Some(workspace)),
+        match WorkspaceStore::load(self, id).await {
             Err(error) if id == WorkspaceId::DEFAULT && *error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unread(format_args!("workspace {id}"), error)),
+            loaded => loaded.map(Some),
         }
     }
 
@@ -205,20 +207,16 @@ impl OwnerStore {
         Err(self.only_for_tenant(&format!("this change of session {}, which owners share,", commit.session)))
     }
 
-    /// Returns whether no session has this id.
-    async fn is_free(&self, id: SessionId) -> Result<bool> {
-        match self.tenant.sessions.load(id).await {
-            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(true),
-            _ => Ok(false),
-        }
-    }
-
     /// Returns the error of a creation, without a trace of another owner's session that has the id.
     async fn hide_holder(&self, id: SessionId, error: Error) -> Error {
-        match self.tenant.sessions.load(id).await {
-            Ok(session) if self.check_record(&session).await.is_err() => id_is_taken(id),
-            Err(unread) if *unread.kind() != ErrorKind::NotFound => id_is_taken(id),
-            _ => error,
+        // What may have happened, or may happen yet, says nothing of a holder, and is the caller's to try again.
+        if error.is_retryable() || error.write_outcome() == WriteOutcome::Unknown {
+            return error;
+        }
+        match self.check_session_if_any(id).await {
+            Ok(_) => error,
+            Err(failed) if failed.is_retryable() => failed.with_outcome(error.write_outcome()),
+            Err(_) => id_is_taken(id),
         }
     }
 }
@@ -255,11 +253,8 @@ impl LeaseStore for OwnerStore {
 #[async_trait]
 impl BlobStore for OwnerStore {
     async fn put(&self, put: PutBlob) -> Result<()> {
-        match self.check_session(put.session).await {
-            // The session may be created later.
-            Err(error) if *error.kind() == ErrorKind::NotFound && self.is_free(put.session).await? => {}
-            checked => drop(checked?),
-        }
+        // The session may be created later.
+        self.check_session_if_any(put.session).await?;
         self.tenant.sessions.blobs().put(put).await
     }
 

@@ -1,5 +1,6 @@
 //! Exports of the former version, as it made them: `tests/golden/exports-beb508f`. Each comes into every kind of store.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -263,6 +264,93 @@ async fn former_folders_of_tenants_are_copied() {
         assert!(report.is_whole(), "{kind}: {report:?}");
         check_tenant(&place.open().await, kind).await;
     }
+}
+
+/// All that is in a folder, by its path.
+fn all_files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(all_files(&path)),
+            false => drop(found.insert(path.clone(), fs::read(&path).unwrap())),
+        }
+    }
+    found
+}
+
+#[cfg(unix)]
+fn check_private(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(folder), 0o700, "{}", folder.display());
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => check_private(&path),
+            false => assert_eq!(mode(&path), 0o600, "{}", path.display()),
+        }
+    }
+}
+
+/// Every tenant of a former folder is converted, one with workspaces alone, too; the folder is as it was, and the new one
+/// private.
+#[tokio::test]
+async fn former_folders_are_converted_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (former, new) = (folder.path().join("former"), folder.path().join("new"));
+    for with_sessions in [false, true] {
+        let _ = (fs::remove_dir_all(&former), fs::remove_dir_all(&new));
+        fs::create_dir(&former).unwrap();
+        if with_sessions {
+            copy_folder(&golden("tenant"), &former);
+        }
+        let place = Path::new("workspaces").join(OTHER);
+        let record = fs::read_to_string(golden("tenant").join(&place).join("workspace.toml")).unwrap();
+        let record = record.replace("\"default/", "\"acme/");
+        let of_acme = former.join("tenants/acme").join(&place);
+        fs::create_dir_all(&of_acme).unwrap();
+        fs::write(of_acme.join("workspace.toml"), record).unwrap();
+        let before = all_files(&former);
+        FsStore::convert_export(&former, &new).await.unwrap();
+        assert!(all_files(&former) == before, "the export is as it was");
+        let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 2, "{left:?}");
+        #[cfg(unix)]
+        check_private(&new);
+        let store = FsStore::open(&new).await.unwrap();
+        let acme = store.tenant(&"acme".parse().unwrap());
+        assert_eq!(acme.workspaces.load(OTHER.parse().unwrap()).await.unwrap().name, "other");
+        let sessions =
+            store.tenant(&TenantId::default()).sessions.list(SessionQuery::new().with_hidden()).await;
+        assert_eq!(sessions.unwrap().items.len(), if with_sessions { 12 } else { 0 });
+        store.close().await.unwrap();
+
+        let taken = FsStore::convert_export(&former, &new).await.unwrap_err();
+        assert!(
+            *taken.kind() == ErrorKind::InvalidInput && taken.to_string().contains("exists already"),
+            "{taken}"
+        );
+    }
+}
+
+/// A folder with a line that is not of its format is refused by the line's file, and nothing of it is left.
+#[tokio::test]
+async fn damaged_former_folders_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (former, new) = (folder.path().join("former"), folder.path().join("new"));
+    copy_folder(&golden("tenant"), &former);
+    let log = all_files(&former).into_keys().filter(|path| path.ends_with("events.jsonl")).last().unwrap();
+    let whole = fs::read_to_string(&log).unwrap();
+    for damaged in [whole.replacen("\"seq\":2", "\"seq\":3", 1), format!("{whole}no line\n")] {
+        fs::write(&log, damaged).unwrap();
+        let error = FsStore::convert_export(&former, &new).await.unwrap_err();
+        assert!(*error.kind() == ErrorKind::Corrupt && error.to_string().contains("events.jsonl"), "{error}");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left");
+    }
+    // What was never acknowledged has no end of a line.
+    fs::write(&log, format!("{whole}no line")).unwrap();
+    FsStore::convert_export(&former, &new).await.unwrap();
 }
 
 fn copy_folder(from: &Path, to: &Path) {
