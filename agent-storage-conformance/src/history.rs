@@ -13,7 +13,7 @@ use agent_core::commit::{Commit, Committed};
 use agent_core::event::Event;
 use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
-use agent_core::store::{EventPage, ReadEvents};
+use agent_core::store::{EventPage, Purge, Purged, ReadEvents};
 use agent_core::{CommitId, Error, ErrorKind, Plan, Result, SessionId, SessionStore, WriteOutcome, plan};
 
 use crate::failure::{brief, shown};
@@ -25,6 +25,7 @@ enum Answer {
     Load(Result<Arc<SessionRecord>>),
     /// Read of the newest events.
     Read(Result<EventPage>),
+    Purge(Result<Purged>),
 }
 
 #[derive(Debug)]
@@ -102,6 +103,18 @@ impl History {
         done
     }
 
+    /// Purges a deleted session, and records the call and its answer.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`SessionStore::purge`].
+    pub async fn purge(&self, client: &str, store: &dyn SessionStore, purge: Purge) -> Result<Purged> {
+        let (session, asked) = (purge.session, self.moment());
+        let done = store.purge(purge).await;
+        self.note(client, session, asked, Answer::Purge(done.clone()));
+        done
+    }
+
     /// Returns the number of recorded calls.
     pub fn calls(&self) -> usize {
         held(&self.calls).len()
@@ -113,7 +126,8 @@ impl History {
         held(&self.calls).iter().filter(in_doubt).count()
     }
 
-    /// Checks all recorded calls on a session against its final log, which must have all of the session's own events.
+    /// Checks all recorded calls on a session against its final log, which must have all of the session's own events: those
+    /// before the purge, if it is purged.
     ///
     /// # Errors
     ///
@@ -140,7 +154,7 @@ struct Mark {
 struct Judge<'a> {
     commits: &'a BTreeMap<CommitId, Commit>,
     log: &'a [Event],
-    /// Records after each commit, from the first on.
+    /// Records after each commit, from the first on, and behind them the tombstone of a deleted session, which a purge leaves.
     states: Vec<Arc<SessionRecord>>,
     ids: Vec<CommitId>,
 }
@@ -167,21 +181,28 @@ impl<'a> Judge<'a> {
             }
             ids.push(id);
         }
+        if let Some(deleted) =
+            states.last().filter(|last| last.status.state == SessionState::Deleted).cloned()
+        {
+            let tombstone = deleted.tombstone();
+            states.extend((*deleted != tombstone).then(|| Arc::new(tombstone)));
+        }
         Ok(Self { commits, log, states, ids })
     }
 
-    /// Returns the position of the commit that led to this record.
+    /// Returns the position of the commit, or of the purge, that led to this record.
     fn place_of(&self, seen: &SessionRecord) -> Result<Place, String> {
-        let at = self.states.iter().position(|state| state.head == seen.head);
-        let at = at.ok_or_else(|| format!("a record at event {} that is no commit's end", seen.head))?;
-        let after = &self.states[at];
-        // A purge leaves the tombstone of a deleted session.
-        let is_deleted = after.status.state == SessionState::Deleted;
-        if **after == *seen || is_deleted && after.tombstone() == *seen {
-            Ok(2 * (at + 1) + 1)
-        } else {
-            Err(format!("another record at event {} than the log gives", seen.head))
-        }
+        let at = self.states.iter().position(|state| **state == *seen);
+        let at = at.ok_or_else(|| format!("a record at event {} that the log does not give", seen.head))?;
+        Ok(2 * (at + 1) + 1)
+    }
+
+    /// Returns the time of the purge, and its position: it is asked once, and maybe again.
+    fn purge(&self, calls: &[&Call]) -> Option<Mark> {
+        let purges = || calls.iter().filter(|call| matches!(call.answer, Answer::Purge(_)));
+        let done = purges().filter(|call| matches!(call.answer, Answer::Purge(Ok(_))));
+        let answered = done.map(|call| call.answered).min().unwrap_or(u64::MAX);
+        Some(Mark { place: 2 * self.states.len(), asked: purges().map(|call| call.asked).min()?, answered })
     }
 
     /// Checks the answer to a commit. Returns the position of the record in it, and the number of the commit in the log,
@@ -245,6 +266,7 @@ impl<'a> Judge<'a> {
                     marks.extend(place.map(|place| Mark { place, asked, answered }));
                 }
                 Answer::Load(Err(error)) | Answer::Read(Err(error)) if is_trouble(error) => {}
+                Answer::Purge(_) => {}
                 Answer::Load(Err(_)) | Answer::Read(Err(_)) => {
                     return Err(wrong("no reason to fail".to_owned()));
                 }
@@ -256,6 +278,15 @@ impl<'a> Judge<'a> {
                 return Err(format!("commit {id} is in the log, though it was never said that it may be"));
             }
             marks.push(Mark { place: 2 * (at + 1), asked: write.asked, answered: write.answered });
+        }
+        if self.states.len() > self.ids.len() {
+            match self.purge(calls) {
+                Some(purge) => marks.push(purge),
+                None if marks.iter().any(|mark| mark.place > 2 * self.states.len()) => {
+                    return Err("the tombstone of a purge was seen, and nothing was purged".to_owned());
+                }
+                None => {}
+            }
         }
         in_real_time(&marks)?;
         refusals.iter().try_for_each(|(call, id, error)| {

@@ -268,7 +268,7 @@ impl Scene {
             return Err(format!("a log of {} events, deleted at {head}", log.len()));
         }
         loop {
-            match store.purge(Purge::new(id, head)).await {
+            match self.history.purge("purger", &*store, Purge::new(id, head)).await {
                 Ok(_) => return Ok(log),
                 Err(error) if retryable(&error) => sleep(secs(1)).await,
                 Err(error) => return Err(format!("the purge: {error:?}")),
