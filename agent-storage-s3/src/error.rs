@@ -243,7 +243,6 @@ pub(crate) fn late(doing: &str, place: &str) -> Error {
     .timed_out()
 }
 
-/// Error for an address or an option that is wrong.
 /// Error for damaged stored bytes.
 pub(crate) fn corrupt(object: &str, what: &str) -> Error {
     Error::corrupt(format!("{object} {what}; nothing was overwritten; repair it or restore it from a backup"))

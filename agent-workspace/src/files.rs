@@ -6,7 +6,7 @@ use std::fmt;
 use agent_core::commit::Precondition;
 use agent_core::event::{Media, MediaSource, Part};
 use agent_core::json::RawJson;
-use agent_core::model::{Actor, WorkspaceStatus};
+use agent_core::model::Actor;
 use agent_core::store::{BlobInfo, BlobStream, HiddenSession, PutBlob, ReadBlob, WorkspaceArea};
 use agent_core::text::{check_text, quoted};
 use agent_core::{Error, ErrorKind, Result, Revision, SessionId, Storage, WorkspaceId};
@@ -16,6 +16,7 @@ use futures::{StreamExt, stream};
 use crate::areas::check_path;
 use crate::contested::Attempts;
 use crate::documents::{DocumentWrite, Documents};
+use crate::manager::load_lasting;
 
 /// Document that lists the files of an area, and the version of its form.
 const MANIFEST: &str = "files";
@@ -208,13 +209,8 @@ impl WorkspaceFiles {
     ) -> Result<Revision> {
         check_path(name)?;
         check_text("name of a file", name, NAME_MAX_BYTES)?;
-        let workspace = self.storage.workspaces.load(self.hidden.workspace()).await?;
-        if workspace.status == WorkspaceStatus::Deleting {
-            return Err(Error::deleted(format!(
-                "workspace {} is being deleted; store the file in another workspace",
-                workspace.id
-            )));
-        }
+        let what = "store the file in another workspace";
+        load_lasting(&*self.storage.workspaces, self.hidden.workspace(), what).await?;
         let session = self.hidden.open(&self.storage.sessions).await?.id;
         let media = self.store(session, info, &content).await?.with_name(name);
         let mut attempt = 1;

@@ -816,6 +816,20 @@ fn default_name(id: WorkspaceId) -> String {
     format!("workspace-{}", &id[id.floor_char_boundary(id.len().saturating_sub(8))..])
 }
 
+/// Loads the record of a workspace in which something is to be stored that must last; `else_` says what to do if it is being
+/// deleted, which is `Deleted`.
+pub(crate) async fn load_lasting(
+    workspaces: &dyn agent_core::WorkspaceStore,
+    id: WorkspaceId,
+    else_: &str,
+) -> Result<Workspace> {
+    let workspace = workspaces.load(id).await?;
+    if workspace.status == WorkspaceStatus::Deleting {
+        return Err(Error::deleted(format!("workspace {id} is being deleted; {else_}")));
+    }
+    Ok(workspace)
+}
+
 fn being_deleted(id: WorkspaceId) -> Error {
     Error::new(
         ErrorKind::Busy { holder: "deletion".to_owned() },

@@ -121,6 +121,20 @@ pub enum HiddenSession {
         /// Name of the agent.
         agent: String,
     },
+    /// Agents that are registered in a workspace.
+    #[non_exhaustive]
+    Agents {
+        /// Id of the workspace.
+        workspace: WorkspaceId,
+    },
+    /// Builds of an agent that is registered in a workspace.
+    #[non_exhaustive]
+    Builds {
+        /// Id of the workspace.
+        workspace: WorkspaceId,
+        /// Name of the agent.
+        agent: String,
+    },
     /// Area of a workspace.
     #[non_exhaustive]
     Area {
@@ -165,6 +179,16 @@ impl HiddenSession {
         Self::Agent { workspace, agent: agent.into() }
     }
 
+    /// Returns the hidden session with the agents that are registered in a workspace.
+    pub const fn agents(workspace: WorkspaceId) -> Self {
+        Self::Agents { workspace }
+    }
+
+    /// Returns the hidden session with the builds of a registered agent.
+    pub fn builds(workspace: WorkspaceId, agent: impl Into<String>) -> Self {
+        Self::Builds { workspace, agent: agent.into() }
+    }
+
     /// Returns the hidden session of an area of a workspace.
     pub const fn area(workspace: WorkspaceId, area: WorkspaceArea) -> Self {
         Self::Area { workspace, area }
@@ -177,6 +201,8 @@ impl HiddenSession {
             Self::Project { workspace, .. }
             | Self::Objective { workspace, .. }
             | Self::Agent { workspace, .. }
+            | Self::Agents { workspace }
+            | Self::Builds { workspace, .. }
             | Self::Area { workspace, .. } => *workspace,
         }
     }
@@ -188,6 +214,8 @@ impl HiddenSession {
             Self::Project { project, .. } => ("project", [project, ""]),
             Self::Objective { project, objective, .. } => ("objective", [project, objective]),
             Self::Agent { agent, .. } => ("agent", [agent, ""]),
+            Self::Agents { .. } => ("agents", ["", ""]),
+            Self::Builds { agent, .. } => ("builds", [agent, ""]),
             Self::Area { area, .. } => ("area", [area.as_str(), ""]),
         }
     }
@@ -222,6 +250,8 @@ impl HiddenSession {
             "audit" => named(Self::Audit),
             "project" => named(Self::project(workspace, names)),
             "agent" => named(Self::agent(workspace, names)),
+            "agents" => named(Self::agents(workspace)),
+            "builds" => named(Self::builds(workspace, names)),
             "area" => named(Self::area(workspace, names.parse().ok()?)),
             // Both names may contain a slash.
             "objective" => names
@@ -243,14 +273,14 @@ impl HiddenSession {
         for name in names.iter().filter(|name| !name.is_empty()) {
             check_text(kind, name, 200)?;
         }
-        if !matches!(self, Self::Tenant | Self::Audit) && names[0].is_empty() {
-            return Err(Error::invalid(format!("the name of the {kind} is empty")));
-        }
         let named = match self {
-            Self::Tenant | Self::Audit => 0,
+            Self::Tenant | Self::Audit | Self::Agents { .. } => 0,
             Self::Objective { .. } => 2,
             _ => 1,
         };
+        if named > 0 && names[0].is_empty() {
+            return Err(Error::invalid(format!("the name of the {kind} is empty")));
+        }
         Ok([&[kind], &names[..named]].concat().join("/"))
     }
 

@@ -187,7 +187,7 @@ impl Damaged {
     /// use agent_core::store::Damaged;
     /// use agent_core::{Error, ErrorKind};
     ///
-    /// let error = Error::unsupported( "it has format 9; update the library");
+    /// let error = Error::unsupported("it has format 9; update the library");
     /// assert!(Damaged::of("session 019c…", &error).is_unsupported);
     /// ```
     pub fn of(object: impl Into<String>, error: &Error) -> Self {

@@ -13,8 +13,7 @@ use crate::log::blob_names::{Copy, named};
 use crate::log::newest::{give_up, newest};
 use crate::log::slot::Kind;
 use crate::log::slots::{Slots, is_deleted};
-use crate::medium::object::AT_ONCE;
-use crate::medium::pass::ORPHAN_MICROS;
+use crate::medium::object::{AT_ONCE, ORPHAN_MICROS};
 
 /// Removes the blobs that no event names: of one session, or of all ids without one.
 pub(crate) async fn sweep(slots: &Slots, sweep: &SweepBlobs) -> Result<SweptBlobs> {

@@ -17,8 +17,7 @@ use crate::log::newest::{give_up, newest};
 use crate::log::slot::{Entry, Kind};
 use crate::log::slots::Slots;
 use crate::medium::background::DELAY;
-use crate::medium::object::{AT_ONCE, Age, Condition};
-use crate::medium::pass::ORPHAN_MICROS;
+use crate::medium::object::{AT_ONCE, Age, Condition, ORPHAN_MICROS};
 
 /// Age of a commit after which no list is read any more that began before it.
 const HOUR_MICROS: i64 = 3_600_000_000;

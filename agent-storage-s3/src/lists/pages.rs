@@ -15,8 +15,8 @@ use crate::log::newest::{give_up, newest, newest_seen};
 use crate::log::slot::{Entry, Kind};
 use crate::log::slots::{Slots, record};
 use crate::medium::background::DELAY;
+use crate::medium::index_pages::{self, Listable, Now, Request, Source};
 use crate::medium::object::{Bucket, PAGE_AT_ONCE};
-use crate::medium::pass::{self, Listable, Now, Request, Source};
 
 /// Age of a commit after which the keys that it superseded are deleted at once, as their writer would have by then.
 const SETTLED_MICROS: i64 = DELAY.as_micros() as i64;
@@ -30,7 +30,7 @@ pub(crate) async fn list(slots: &Slots, query: &SessionQuery) -> Result<Page<Ses
     match Lists::of(query, &slots.bucket.settings.index, &slots.keys) {
         Lists::Recent(folders) => {
             let request = Request::new(folders, query.fingerprint(), query.cursor.as_ref(), query.limit)?;
-            pass::page(&Sessions { slots, query }, request.with_total(query.with_total)).await
+            index_pages::page(&Sessions { slots, query }, request.with_total(query.with_total)).await
         }
         Lists::Running => work(slots, query, Minute::AT_ONCE).await,
         Lists::Due(until) => work(slots, query, until).await,
@@ -137,7 +137,7 @@ async fn work(slots: &Slots, query: &SessionQuery, until: Minute) -> Result<Page
     if until != Minute::AT_ONCE {
         sources.push(of_work(keys.all_work(), Some(keys.work_after_at_once())));
     }
-    let mut found = pass::all(&Sessions { slots, query }, vec![keys.all_work()], sources).await?;
+    let mut found = index_pages::all(&Sessions { slots, query }, vec![keys.all_work()], sources).await?;
     let mut damaged = std::mem::take(&mut found.damaged);
     damaged.sort();
     Ok(query.page(found.into_items())?.with_damaged(damaged))

@@ -17,7 +17,7 @@ use agent_core::{OwnerId, ParseError, SessionId, text_serde};
 
 use crate::layout::fields::{IndexedField, VALUES};
 use crate::layout::keys::{Keys, MINUTE_MAX, Minute, Slot, hash, last};
-use crate::medium::pass::Folder;
+use crate::medium::index_pages::Folder;
 
 /// Scope of the keys of sessions that are due or run.
 const WORK: &str = "work";

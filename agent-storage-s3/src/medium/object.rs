@@ -37,6 +37,9 @@ pub(crate) const AT_ONCE: usize = 16;
 pub(crate) const PAGE_AT_ONCE: usize = 32;
 /// Number of keys of a list request.
 pub(crate) const KEYS: usize = 1000;
+/// Age after which a key of the index or a blob is an orphan if nothing names it. It is a courtesy: whether the object that
+/// would name it may still be written is decided by that object.
+pub(crate) const ORPHAN_MICROS: i64 = 7 * 24 * 3600 * 1_000_000;
 
 /// Size limit of an object in bytes, more than this store ever writes: a commit of at most 64 MiB, the events of
 /// earlier commits that it carries, and the record. An object that claims to be larger is not read.
@@ -292,7 +295,7 @@ impl Bucket {
                 let found = self.request("read an object", mebibytes, until, &self.counters.get, work).await?;
                 found.ok_or_else(|| Failed {
                     fate: Fate::Wrong,
-                    error: Error::corrupt( format!(
+                    error: Error::corrupt(format!(
                         "object {key} has more than the {most} bytes that were asked for or can be in it; look at \
                          what answers at the address of the store"
                     )),

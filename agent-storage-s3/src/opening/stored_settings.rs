@@ -66,7 +66,7 @@ fn read(key: &str, bytes: &Bytes) -> Result<Settings> {
             "{object} has a setting that this version does not know ({error}); use the version that wrote it, or copy \
              the data to another prefix"
         );
-        Error::unsupported( text).with_source(error)
+        Error::unsupported(text).with_source(error)
     })?;
     Ok(stored.settings)
 }

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::layout::keys::{self, Keys, is_hash};
 use crate::layout::line::Line;
 use crate::medium::background::Background;
+use crate::medium::index_pages::{Folder, Request};
 use crate::medium::object::{AT_ONCE, Bucket};
-use crate::medium::pass::{Folder, Request};
 use crate::places::indexed::{Indexed, Objects};
 use crate::places::replaced::{self, Content, Decision};
 

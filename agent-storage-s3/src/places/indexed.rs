@@ -18,8 +18,8 @@ use futures::{StreamExt, TryStreamExt};
 use crate::error::is_damage;
 use crate::layout::keys::{Keys, last};
 use crate::medium::background::Background;
-use crate::medium::object::{AT_ONCE, Bucket, Condition};
-use crate::medium::pass::{self, Listable, Now, ORPHAN_MICROS, Request};
+use crate::medium::index_pages::{self, Listable, Now, Request};
+use crate::medium::object::{AT_ONCE, Bucket, Condition, ORPHAN_MICROS};
 use crate::places::replaced::{Content, Decision, Loaded};
 
 /// Contents of an object that lists show.
@@ -150,7 +150,7 @@ impl<C: Indexed> Objects<C> {
         item: impl Fn(C) -> Option<I> + Send + Sync,
         sort: impl Fn(&mut [I]) + Send + Sync,
     ) -> Result<Page<I>> {
-        pass::page(&List { objects: self, item, sort }, request).await
+        index_pages::page(&List { objects: self, item, sort }, request).await
     }
 
     /// Returns the folder of all keys; ends with a slash.

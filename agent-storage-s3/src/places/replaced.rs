@@ -11,6 +11,7 @@ use agent_core::store::Damaged;
 use agent_core::{Error, Result, WriteOutcome, text_serde};
 use bytes::Bytes;
 use futures::StreamExt;
+use futures::future::try_join_all;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -259,10 +260,9 @@ impl Bucket {
             let write = self.write_id();
             let header = Header::after(now.as_ref().map(|now| &now.header), key, &content);
             let (count, new): (_, Vec<String>) = (header.writes, names_of(&header));
-            for name in new.iter().filter(|name| !current.contains(name)) {
-                self.put_key(name, until).await?;
-                names.push(name.clone());
-            }
+            let missing: Vec<_> = new.iter().filter(|name| !current.contains(name)).collect();
+            names.extend(missing.iter().copied().cloned());
+            try_join_all(missing.into_iter().map(|name| self.put_key(name, until))).await?;
             let body = encode(header, &write, &content);
             let condition = now.as_ref().map_or(Condition::Absent, |now| Condition::Is(now.tag.clone()));
             let (there, doubt) = match self.put(key, &body, &condition, until).await? {

@@ -27,7 +27,7 @@ fn keyed(header: Header, key: &str) -> Header {
     Header { keys: vec![key.parse().unwrap()], ..header }
 }
 
-fn objects() -> [(&'static str, &'static str, Bytes); 5] {
+fn objects() -> [(&'static str, &'static str, Bytes); 6] {
     let effects = Effects::seeded(1, "2026-02-15T10:30:00Z".parse().unwrap());
     let id = WorkspaceId::DEFAULT;
     let record = Workspace::new(id, "Küche", effects.new_session_id(), effects.now()).with_provider("claude");
@@ -36,6 +36,7 @@ fn objects() -> [(&'static str, &'static str, Bytes); 5] {
     let binding =
         |workspace| StoredBinding { device: Some("laptop \"2\"".parse().unwrap()), workspace, session: None };
     let hash = "84a1";
+    let used = StoredBinding { session: Some(effects.new_session_id()), ..binding(Some(id)) };
     [
         (
             "workspace",
@@ -57,6 +58,7 @@ fn objects() -> [(&'static str, &'static str, Bytes); 5] {
             hash,
             encode(keyed(header("binding", hash, 1), "bound/default/1"), write, &binding(Some(id))),
         ),
+        ("binding-used", hash, encode(keyed(header("binding", hash, 2), "bound/default/1"), write, &used)),
         ("binding-unbound", hash, encode(header("binding", hash, 2), write, &binding(None))),
     ]
 }

@@ -12,8 +12,8 @@ use agent_core::{Error, ErrorKind, OwnerId, Result, Revision, Timestamp, Workspa
 use crate::layout::keys::{Keys, Minute, hash};
 use crate::layout::line::{Line, Tag, push};
 use crate::medium::background::Background;
+use crate::medium::index_pages::{Folder, Request};
 use crate::medium::object::Bucket;
-use crate::medium::pass::{Folder, Request};
 use crate::places::indexed::{Indexed, Objects};
 use crate::places::replaced::{Content, Decision};
 

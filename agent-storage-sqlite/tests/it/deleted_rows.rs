@@ -5,11 +5,15 @@ use std::sync::Arc;
 use crate::support::Site;
 use agent_admin::verify::{Verification, verify};
 use agent_core::clock::Effects;
-use agent_core::commit::Precondition;
+use agent_core::commit::{Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{Patch, Workspace};
 use agent_core::session::{NewSession, SessionRecord};
-use agent_core::{BindingStore, ErrorKind, Seq, SessionStore, SessionStoreExt, Storage, WorkspaceStore};
+use agent_core::state::Reason;
+use agent_core::store::{Purge, SessionQuery};
+use agent_core::{
+    BindingStore, ErrorKind, Seq, SessionStore, SessionStoreExt, Storage, WorkspaceId, WorkspaceStore,
+};
 use agent_runtime::WorkspaceManager;
 use agent_runtime::retention::GcPolicy;
 use agent_storage_sqlite::SqliteStore;
@@ -320,4 +324,40 @@ async fn edited_column_is_reported_and_rebuilt() {
         assert_eq!((stocked.rows("sessions"), stocked.rows("labels")), before, "{name}");
         assert_eq!(store.maintenance().check().await.unwrap(), [], "{name}");
     }
+}
+
+/// Every write of a session's record gives its row another version, so that equal versions mean the same record; what does not
+/// write it leaves the version.
+#[tokio::test]
+async fn a_row_has_the_version_of_its_record() {
+    let site = Site::new();
+    let store = site.open().await;
+    let effects = &site.effects;
+    let version =
+        || -> i64 { site.raw().query_row("SELECT version FROM sessions", [], |row| row.get(0)).unwrap() };
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let created = store.sessions(effects).create(new).await.unwrap();
+    let mut seen = vec![version()];
+    let mut differs = |what: &str| {
+        let now = version();
+        assert!(!seen.contains(&now), "{what}");
+        seen.push(now);
+    };
+    let said = site.append_text(&store, &created, "first").await;
+    differs("a commit");
+    SessionStore::list(&store, SessionQuery::new()).await.unwrap();
+    SessionStore::load(&store, said.id).await.unwrap();
+    store.maintain().await.unwrap();
+    let same = version();
+    store.close().await.unwrap();
+    let store = site.open().await;
+    assert_eq!(version(), same, "reading, and opening again");
+    store.sessions(effects).trigger(said.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    differs("a deletion");
+    store.maintenance().rebuild().await.unwrap();
+    differs("a rebuild");
+    let deleted = SessionStore::load(&store, said.id).await.unwrap();
+    SessionStore::purge(&store, Purge::new(deleted.id, deleted.head)).await.unwrap();
+    differs("a purge");
+    assert!(!seen.contains(&0));
 }

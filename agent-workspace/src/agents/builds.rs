@@ -6,7 +6,7 @@ use agent_core::{Epoch, Error, Result};
 
 use crate::agents::build::{Build, BuildPage, BuildStatus};
 use crate::agents::registry::{ATTEMPTS, Agents, check_actor};
-use crate::agents::stored::{BUILDS_MAX, LEDGER, Ledger, is_full, pieces, text_of};
+use crate::agents::stored::{BUILDS_MAX, LEDGER, Ledger, is_full, pieces_before, text_of};
 use crate::contested::Attempts;
 
 impl Agents {
@@ -130,7 +130,7 @@ impl Agents {
             return self.registered(agent).await.map(|_| BuildPage::default());
         };
         let (mut page, end) = (BuildPage::default(), before.unwrap_or(u64::MAX));
-        for highest in pieces(&now) {
+        for highest in pieces_before(&now, end) {
             let piece = stored.piece(&now, highest).await?;
             for (number, build) in piece.builds.into_iter().rev().filter(|(number, _)| *number < end) {
                 if page.builds.len() == limit {

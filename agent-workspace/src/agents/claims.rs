@@ -9,7 +9,7 @@ use agent_core::{Error, ErrorKind, Result};
 use crate::agents::build::{Build, BuildClaim, BuildStatus};
 use crate::agents::builds::lost;
 use crate::agents::registry::{ATTEMPTS, Agents, check_actor};
-use crate::agents::stored::{LEDGER, Lease, Ledger, text_of};
+use crate::agents::stored::{LEASES, LEDGER, Lease, Leases, Ledger, text_of};
 use crate::contested::Attempts;
 
 /// Maximum number of bytes of the tag of an image: it is a reference of sessions.
@@ -77,28 +77,32 @@ impl Agents {
                 return self.registered(agent).await.map(|_| None);
             };
             let mut ledger: Ledger = stored.read(&now, LEDGER).await?;
+            let mut leases: Leases = stored.read(&now, LEASES).await?;
             let pending = ledger.pending.first().copied();
-            let oldest = [self.watch.expired(agent, &ledger), pending].into_iter().flatten().min();
+            let oldest = [self.watch.expired(agent, &leases), pending].into_iter().flatten().min();
             let Some(number) = oldest else { return Ok(None) };
             let mut piece = stored.piece(&now, number).await?;
             let build = piece.builds.get_mut(&number).ok_or_else(|| lost(agent, number))?;
             // A builder that is replaced leaves the build as it is: building.
+            let mut versions = Vec::new();
             if ledger.pending.remove(&number) {
                 build.become_(BuildStatus::Building)?;
+                versions.push((LEDGER.to_owned(), Some(text_of(&ledger)?)));
             }
             build.builder = Some(builder.clone());
             build.epoch = build.epoch.next();
             build.began_at = Some(self.storage.effects().now());
             let claim = BuildClaim { build: build.clone(), builder: builder.clone(), ttl };
-            ledger.leases.insert(number, Lease { epoch: claim.build.epoch, ttl_ms, heartbeat: 0 });
-            let versions = vec![(LEDGER.to_owned(), Some(text_of(&ledger)?)), piece.version()?];
+            leases.insert(number, Lease { epoch: claim.build.epoch, ttl_ms, heartbeat: 0 });
+            versions.extend([(LEASES.to_owned(), Some(text_of(&leases)?)), piece.version()?]);
             if let Some(written) = attempts.outcome(stored.write(&now, versions, &builder).await) {
                 return written.map(|()| Some(claim));
             }
         }
     }
 
-    /// Shows other builders that the holder of a claim lives. Writes a small document.
+    /// Shows other builders that the holder of a claim lives. Writes the document with the leases, some 50 bytes for each
+    /// builder at work.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -128,8 +132,8 @@ impl Agents {
         let mut attempts = Attempts::at_most(ATTEMPTS);
         loop {
             let now = stored.find().await?.ok_or_else(|| pruned(claim))?;
-            let mut ledger: Ledger = stored.read(&now, LEDGER).await?;
-            match ledger.leases.get_mut(&number).filter(|lease| lease.epoch == claim.build.epoch) {
+            let mut leases: Leases = stored.read(&now, LEASES).await?;
+            match leases.get_mut(&number).filter(|lease| lease.epoch == claim.build.epoch) {
                 Some(lease) => lease.heartbeat = lease.heartbeat.wrapping_add(1),
                 None => {
                     let mut build = stored.build(&now, number).await?.ok_or_else(|| pruned(claim))?;
@@ -137,7 +141,7 @@ impl Agents {
                     return build.become_(BuildStatus::Building);
                 }
             }
-            let versions = vec![(LEDGER.to_owned(), Some(text_of(&ledger)?))];
+            let versions = vec![(LEASES.to_owned(), Some(text_of(&leases)?))];
             let written = stored.write(&now, versions, &claim.builder).await;
             if let Some(written) = attempts.outcome(written) {
                 return written;
@@ -238,12 +242,14 @@ impl Agents {
             (build.image, build.error) = (image.map(str::to_owned), error.map(str::to_owned));
             build.ended_at = Some(self.storage.effects().now());
             let ended = build.clone();
-            let mut ledger: Ledger = stored.read(&now, LEDGER).await?;
-            ledger.leases.remove(&number);
+            let mut leases: Leases = stored.read(&now, LEASES).await?;
+            leases.remove(&number);
+            let mut versions = vec![(LEASES.to_owned(), Some(text_of(&leases)?)), piece.version()?];
             if next == BuildStatus::Completed {
+                let mut ledger: Ledger = stored.read(&now, LEDGER).await?;
                 ledger.completed = ledger.completed.max(number);
+                versions.push((LEDGER.to_owned(), Some(text_of(&ledger)?)));
             }
-            let versions = vec![(LEDGER.to_owned(), Some(text_of(&ledger)?)), piece.version()?];
             let written = stored.write(&now, versions, &claim.builder).await;
             if let Some(written) = attempts.outcome(written) {
                 return written.map(|()| ended);

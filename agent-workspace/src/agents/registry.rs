@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use agent_core::model::{Actor, Role, WorkspaceStatus};
+use agent_core::model::{Actor, Role};
 use agent_core::store::HiddenSession;
 use agent_core::text::{check_text, quoted};
 use agent_core::{Error, Result, Revision, Storage, Timestamp, WorkspaceId};
@@ -13,13 +13,12 @@ use serde::{Deserialize, Serialize};
 use crate::agents::stored::{Stored, text_of};
 use crate::agents::watch::Watch;
 use crate::contested::Attempts;
+use crate::manager::load_lasting;
 
-/// Name of the hidden session with the agents, and the beginning of the names of those with builds.
-const REGISTRY: &str = "registry";
 /// Document that lists the agents.
 const AGENTS: &str = "agents";
-/// Maximum number of bytes of an agent's name: with the beginning, it names a hidden session.
-const NAME_MAX_BYTES: usize = 190;
+/// Maximum number of bytes of an agent's name, which names a hidden session.
+const NAME_MAX_BYTES: usize = 200;
 /// Maximum number of bytes of a reference to a source.
 const SOURCE_MAX_BYTES: usize = 1024;
 /// Maximum number of attempts of a change while other writers are faster.
@@ -128,7 +127,7 @@ impl Agents {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a name of more than 190 bytes or a source of more than 1,024, if one is empty or contains a
+    /// `InvalidInput` for a name of more than 200 bytes or a source of more than 1,024, if one is empty or contains a
     /// control character, and if `actor` is the system; `LimitExceeded` if the workspace has too many agents; `NotFound`,
     /// and `Deleted` also while it is being deleted, for the workspace; errors of the store.
     pub async fn register(&self, name: &str, source: &str, actor: Actor) -> Result<RegisteredAgent> {
@@ -224,12 +223,12 @@ impl Agents {
 
     /// Returns the documents with the builds of an agent.
     pub(super) fn stored(&self, agent: &str) -> Stored {
-        let hidden = HiddenSession::agent(self.workspace, format!("{REGISTRY}/{agent}"));
+        let hidden = HiddenSession::builds(self.workspace, agent);
         Stored { sessions: self.storage.sessions.clone(), hidden }
     }
 
     fn registry(&self) -> Stored {
-        let hidden = HiddenSession::agent(self.workspace, REGISTRY);
+        let hidden = HiddenSession::agents(self.workspace);
         Stored { sessions: self.storage.sessions.clone(), hidden }
     }
 
@@ -246,14 +245,8 @@ impl Agents {
         if self.workspace == WorkspaceId::DEFAULT {
             return Ok(());
         }
-        let workspace = self.storage.workspaces.load(self.workspace).await?;
-        if workspace.status == WorkspaceStatus::Deleting {
-            return Err(Error::deleted(format!(
-                "workspace {} is being deleted; register the agent in another workspace",
-                workspace.id
-            )));
-        }
-        Ok(())
+        let what = "register the agent in another workspace";
+        load_lasting(&*self.storage.workspaces, self.workspace, what).await.map(drop)
     }
 }
 

@@ -26,6 +26,8 @@ const PIECES_MAX: usize = 60;
 const FORMAT: u32 = 1;
 /// Document with the [`Ledger`], and the beginning of the names of those with builds.
 pub(super) const LEDGER: &str = "builds";
+/// Document with the [`Leases`].
+pub(super) const LEASES: &str = "leases";
 const PIECES: &str = "builds/";
 
 /// What must be known of an agent's builds without reading them.
@@ -37,9 +39,10 @@ pub(super) struct Ledger {
     pub(super) completed: u64,
     /// Builds that wait for a builder.
     pub(super) pending: BTreeSet<u64>,
-    /// Builds that are claimed.
-    pub(super) leases: BTreeMap<u64, Lease>,
 }
+
+/// Leases on the builds that are claimed. A heartbeat writes them alone.
+pub(super) type Leases = BTreeMap<u64, Lease>;
 
 /// Lease of a builder on a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,6 +138,11 @@ pub(super) fn text_of(value: &impl Serialize) -> Result<String> {
 
 fn piece_of(number: u64) -> String {
     format!("{PIECES}{}", number.saturating_sub(1) / PIECE)
+}
+
+/// Returns for each document with builds before the number `end` the highest number that it may have, newest first.
+pub(super) fn pieces_before(now: &SessionRecord, end: u64) -> impl Iterator<Item = u64> {
+    pieces(now).into_iter().filter(move |highest| highest - PIECE + 1 < end)
 }
 
 /// Returns for each document with builds the highest number that it may have, newest first.

@@ -496,6 +496,13 @@ async fn workspaces_and_devices(counted: &mut Counted) {
     counted.note(first, &[], counts);
     let (_, counts) = shop.cost(WorkspaceStore::list(&store, WorkspaceQuery::new())).await;
     counted.note("list a page of workspaces", &[("workspace", 3)], counts);
+    let mut owned =
+        Workspace::new(shop.effects.new_workspace_id(), "name", shop.effects.new_session_id(), now);
+    owned.owner = Some("ann".parse().unwrap());
+    let (_, counts) = shop.cost(store.put(owned.clone(), Precondition::MustNotExist)).await;
+    counted.note("create a workspace with an owner", &[], counts);
+    let (_, counts) = shop.cost(store.touch(owned.id, now.plus_micros(15 * 60_000_000))).await;
+    counted.note("touch a workspace with an owner after 15 minutes", &[], counts);
     let (_, counts) = shop.cost(WorkspaceStore::delete(&store, ids[0])).await;
     counted.note(change, &[], counts);
     let devices: Vec<DeviceId> = (0..5).map(|n| format!("device {n}").parse().unwrap()).collect();

@@ -189,8 +189,9 @@ async fn golden_file_lists_are_read_whole() {
 
 /// The hidden sessions with the agents of the default workspace, and with the builds of one.
 fn of_agents() -> [(&'static str, SessionId); 2] {
-    let hidden = |name| HiddenSession::agent(WorkspaceId::DEFAULT, name).id();
-    [("agents.jsonl", hidden("registry")), ("builds.jsonl", hidden("registry/support"))]
+    let (agents, builds) =
+        (HiddenSession::agents(WorkspaceId::DEFAULT), HiddenSession::builds(WorkspaceId::DEFAULT, "support"));
+    [("agents.jsonl", agents.id()), ("builds.jsonl", builds.id())]
 }
 
 #[tokio::test]
@@ -226,7 +227,7 @@ async fn agents_and_builds_are_written_as_declared() {
     }
     let documents = Documents::new(storage.sessions.clone(), of_agents()[1].1);
     let names = documents.list().await.unwrap().into_iter().map(|head| head.name);
-    assert_eq!(names.collect::<Vec<_>>(), ["builds", "builds/0", "builds/1"]);
+    assert_eq!(names.collect::<Vec<_>>(), ["builds", "builds/0", "leases", "builds/1"]);
     assert!(documents.get("builds/1").await.unwrap().unwrap().text.starts_with(r#"{"33":{"#));
 }
 

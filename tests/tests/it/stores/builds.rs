@@ -1,13 +1,16 @@
 //! Agents and builds of a workspace, on each kind of store.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use agent_admin::audit::{Audit, audited};
+use agent_core::commit::{Commit, Committed, Step};
 use agent_core::event::EventType;
 use agent_core::model::{Actor, Patch};
 use agent_core::session::{Fork, NewSession};
-use agent_core::store::HiddenSession;
-use agent_core::{Epoch, ErrorKind, Storage, WorkspaceId};
+use agent_core::store::{EventPage, HiddenSession, ReadEvents, SessionStoreWrapper};
+use agent_core::{Epoch, ErrorKind, MemoryStore, SessionId, SessionStore, Storage, WorkspaceId, async_trait};
 use agent_runtime::agents::{
     Agents, BUILDS_MAX, Build, BuildClaim, BuildPrunePolicy, BuildRetainReason, BuildStatus,
 };
@@ -73,10 +76,10 @@ async fn agents_are_registered_by_name_and_source(site: Site) {
     let names: Vec<_> = (0..9).map(|n| format!("agent-{n}")).collect();
     let registered = names.iter().map(|name| known.register(name, "git:1", Actor::USER));
     join_all(registered).await.into_iter().for_each(|done| drop(done.unwrap()));
-    let long = "x".repeat(191);
+    let long = "x".repeat(201);
     for (name, source, actor, part) in [
         ("", "git:1", Actor::USER, "is empty"),
-        (&*long, "git:1", Actor::USER, "has 191 bytes"),
+        (&*long, "git:1", Actor::USER, "has 201 bytes"),
         ("a\nb", "git:1", Actor::USER, "control character"),
         ("support", "", Actor::USER, "is empty"),
         ("support", "git:1", Actor::SYSTEM, "name the program"),
@@ -112,7 +115,7 @@ async fn agents_are_registered_by_name_and_source(site: Site) {
     assert_eq!(found, [names, vec!["support".to_owned()]].concat(), "{}", site.name);
     assert_eq!(known.get("support").await.unwrap(), Some(second));
     assert_eq!(known.get("sales").await.unwrap(), None);
-    check_record(&storage, HiddenSession::agent(WorkspaceId::DEFAULT, "registry").id()).await;
+    check_record(&storage, HiddenSession::agents(WorkspaceId::DEFAULT).id()).await;
 }
 
 each_store!(agents_are_registered_by_name_and_source and files);
@@ -148,7 +151,7 @@ async fn build_goes_only_its_way(site: Site) {
         (BuildStatus::Failed, Some("step 4:\nno space"), "git:2")
     );
     let head = async || {
-        let id = HiddenSession::agent(WorkspaceId::DEFAULT, "registry/support").id();
+        let id = HiddenSession::builds(WorkspaceId::DEFAULT, "support").id();
         check_record(&storage, id).await.head
     };
     let before = head().await;
@@ -348,6 +351,80 @@ async fn thousands_of_builds_are_listed_and_bounded(site: Site) {
 
 each_store!(thousands_of_builds_are_listed_and_bounded);
 
+/// Counts the reads of events, and the bytes of what is written.
+#[derive(Debug, Default)]
+struct Counting {
+    under: MemoryStore,
+    reads: AtomicU64,
+    written: AtomicU64,
+}
+
+#[async_trait]
+impl SessionStoreWrapper for Counting {
+    fn inner(&self) -> &dyn SessionStore {
+        &self.under
+    }
+
+    async fn read(&self, id: SessionId, read: ReadEvents) -> agent_core::Result<EventPage> {
+        self.reads.fetch_add(1, SeqCst);
+        SessionStore::read(&self.under, id, read).await
+    }
+
+    async fn commit(&self, commit: Commit) -> agent_core::Result<Committed> {
+        let events = commit.steps.iter().filter_map(|step| match step {
+            Step::Event(event) => Some(event.payload.get().len() as u64),
+            Step::Trigger(_) => None,
+            _ => None,
+        });
+        self.written.fetch_add(events.sum(), SeqCst);
+        SessionStore::commit(&self.under, commit).await
+    }
+}
+
+/// A page of builds reads the documents of its builds, wherever it begins. A heartbeat writes little, however many builds wait.
+#[tokio::test]
+async fn pages_and_heartbeats_cost_the_same_among_many_builds() {
+    let store = Arc::new(Counting::default());
+    let under = Arc::new(store.under.clone());
+    let agents = support(&Storage::new(under.clone(), store.clone(), under)).await;
+    for _ in 0..320 {
+        agents.request("support", Actor::USER).await.unwrap();
+    }
+    let (mut before, mut pages) = (None, 0);
+    loop {
+        store.reads.store(0, SeqCst);
+        let page = agents.builds("support", 32, before).await.unwrap();
+        // The one after them says whether there is another page.
+        assert!(store.reads.load(SeqCst) <= 2, "{} reads for page {pages}", store.reads.load(SeqCst));
+        (before, pages) = (page.next, pages + 1);
+        if before.is_none() {
+            break;
+        }
+    }
+    assert_eq!(pages, 10);
+    let claim = claim(&agents, 1).await.unwrap();
+    store.written.store(0, SeqCst);
+    agents.heartbeat(&claim).await.unwrap();
+    let written = store.written.load(SeqCst);
+    assert!((1..300).contains(&written), "{written} bytes");
+}
+
+/// An agent of any name keeps what it learns apart from the agents and the builds.
+#[tokio::test]
+async fn no_agent_has_the_name_of_the_registry() {
+    let place = WorkspaceId::DEFAULT;
+    let own = [HiddenSession::agents(place), HiddenSession::builds(place, "support")];
+    for name in ["agents", "builds", "builds/support", "registry", "registry/support", "/support"] {
+        let learned = HiddenSession::agent(place, name);
+        assert!(own.iter().all(|own| own.id() != learned.id()), "{name}");
+    }
+    let storage = Storage::from(MemoryStore::new());
+    for hidden in own {
+        let session = hidden.open(&storage.sessions).await.unwrap();
+        assert_eq!(HiddenSession::of(session.id, session.workspace, &session.attributes), Some(hidden));
+    }
+}
+
 /// Old builds are removed, except the newest completed one, those in progress, and those that sessions pin that are not
 /// deleted; their age counts from the build that replaced them.
 async fn prune_keeps_what_is_pinned_or_in_progress(site: Site) {
@@ -422,7 +499,7 @@ async fn prune_keeps_what_is_pinned_or_in_progress(site: Site) {
     clock.forward(1000 * DAY);
     manager.sweep(&SweepPolicy::new().with_delete_archived(DAY).with_purge_deleted(DAY)).await.unwrap();
     assert_eq!(agents.resolve("support").await.unwrap(), eighth, "{}", site.name);
-    check_record(&storage, HiddenSession::agent(WorkspaceId::DEFAULT, "registry/support").id()).await;
+    check_record(&storage, HiddenSession::builds(WorkspaceId::DEFAULT, "support").id()).await;
 }
 
 each_store!(prune_keeps_what_is_pinned_or_in_progress and files);
@@ -496,8 +573,9 @@ async fn changes_of_agents_and_builds_are_recorded(site: Site) {
     let claim = agents.claim("support", builder(4), TTL).await.unwrap().unwrap();
     agents.fail(&claim, "no space left").await.unwrap();
     agents.prune("support", &BuildPrunePolicy::new(Duration::ZERO), builder(5)).await.unwrap();
-    for (name, by) in [("registry", vec![1, 2]), ("registry/support", vec![3, 4, 4, 5])] {
-        let log = log(&plain, HiddenSession::agent(place, name).id()).await;
+    let of_builds = HiddenSession::builds(place, "support");
+    for (hidden, by) in [(HiddenSession::agents(place), vec![1, 2]), (of_builds, vec![3, 4, 4, 5])] {
+        let log = log(&plain, hidden.id()).await;
         let written = log.iter().filter(|event| event.kind == EventType::SESSION_DOCUMENT_WRITTEN);
         let mut changes: Vec<_> = written.map(|event| (event.commit, event.actor.clone())).collect();
         changes.dedup();
@@ -520,12 +598,10 @@ async fn newer_and_damaged_records_are_refused(site: Site) {
     let storage = site.open().await;
     let agents = support(&storage).await;
     completed(&agents, "support:1").await;
-    let documents = |name: &str| {
-        Documents::new(storage.sessions.clone(), HiddenSession::agent(WorkspaceId::DEFAULT, name).id())
-    };
-    for (hidden, name) in
-        [("registry/support", "builds/0"), ("registry/support", "builds"), ("registry", "agents")]
-    {
+    let documents = |hidden: &HiddenSession| Documents::new(storage.sessions.clone(), hidden.id());
+    let (of_builds, of_agents) =
+        (HiddenSession::builds(WorkspaceId::DEFAULT, "support"), HiddenSession::agents(WorkspaceId::DEFAULT));
+    for (hidden, name) in [(&of_builds, "builds/0"), (&of_builds, "builds"), (&of_agents, "agents")] {
         let before = documents(hidden).get(name).await.unwrap().unwrap();
         for (text, format, kind) in [
             (&*before.text, 2, ErrorKind::Unsupported),

@@ -340,7 +340,7 @@ async fn damaged_former_folders_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (former, new) = (folder.path().join("former"), folder.path().join("new"));
     copy_folder(&golden("tenant"), &former);
-    let log = all_files(&former).into_keys().filter(|path| path.ends_with("events.jsonl")).last().unwrap();
+    let log = all_files(&former).into_keys().rfind(|path| path.ends_with("events.jsonl")).unwrap();
     let whole = fs::read_to_string(&log).unwrap();
     for damaged in [whole.replacen("\"seq\":2", "\"seq\":3", 1), format!("{whole}no line\n")] {
         fs::write(&log, damaged).unwrap();

@@ -11,11 +11,8 @@ use futures::StreamExt;
 
 use crate::error::is_damage;
 use crate::layout::keys::{Keys, Minute};
-use crate::medium::object::{Age, Bucket, KEYS, PAGE_AT_ONCE};
+use crate::medium::object::{Age, Bucket, KEYS, ORPHAN_MICROS, PAGE_AT_ONCE};
 
-/// Age after which the key of a creation that was never made is an orphan. It is a courtesy: whether the object may still
-/// be created is decided by the object itself.
-pub(crate) const ORPHAN_MICROS: i64 = 7 * 24 * 3600 * 1_000_000;
 /// Limit on the superseded keys that one list deletes.
 const DELETED_MAX: usize = 100;
 
