@@ -197,12 +197,23 @@ impl<'a> Judge<'a> {
         Ok(2 * (at + 1) + 1)
     }
 
-    /// Returns the time of the purge, and its position: it is asked once, and maybe again.
-    fn purge(&self, calls: &[&Call]) -> Option<Mark> {
+    /// Returns the time of the purge, and its position: it is asked once, and maybe again. None is needed if the log has none, or
+    /// nobody saw its tombstone.
+    fn purge(&self, calls: &[&Call], marks: &[Mark]) -> Result<Option<Mark>, String> {
+        if self.states.len() == self.ids.len() {
+            return Ok(None);
+        }
         let purges = || calls.iter().filter(|call| matches!(call.answer, Answer::Purge(_)));
+        let place = 2 * self.states.len();
+        let Some(asked) = purges().map(|call| call.asked).min() else {
+            return match marks.iter().any(|mark| mark.place > place) {
+                true => Err("the tombstone of a purge was seen, and nothing was purged".to_owned()),
+                false => Ok(None),
+            };
+        };
         let done = purges().filter(|call| matches!(call.answer, Answer::Purge(Ok(_))));
         let answered = done.map(|call| call.answered).min().unwrap_or(u64::MAX);
-        Some(Mark { place: 2 * self.states.len(), asked: purges().map(|call| call.asked).min()?, answered })
+        Ok(Some(Mark { place, asked, answered }))
     }
 
     /// Checks the answer to a commit. Returns the position of the record in it, and the number of the commit in the log,
@@ -279,15 +290,7 @@ impl<'a> Judge<'a> {
             }
             marks.push(Mark { place: 2 * (at + 1), asked: write.asked, answered: write.answered });
         }
-        if self.states.len() > self.ids.len() {
-            match self.purge(calls) {
-                Some(purge) => marks.push(purge),
-                None if marks.iter().any(|mark| mark.place > 2 * self.states.len()) => {
-                    return Err("the tombstone of a purge was seen, and nothing was purged".to_owned());
-                }
-                None => {}
-            }
-        }
+        marks.extend(self.purge(calls, &marks)?);
         in_real_time(&marks)?;
         refusals.iter().try_for_each(|(call, id, error)| {
             let is_later = |other: &&Call| {

@@ -1,4 +1,4 @@
-//! Storages of owners on stores that fail, and what sessions tell lists.
+//! Storages of owners on stores that fail, and what lists show of sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};

@@ -293,4 +293,5 @@ fn agent_storage_conformance() {
     send(History::commit(of(), of(), of(), of()));
     send(History::load(of(), of(), of(), of()));
     send(History::read(of(), of(), of(), of()));
+    send(History::purge(of(), of(), of(), of()));
 }
