@@ -8,7 +8,7 @@ use agent_core::commit::Commit;
 use agent_core::event::{Event, NewEvent};
 use agent_core::session::{NewSession, SessionRecord};
 use agent_core::store::{PAGE_MAX, ReadEvents};
-use agent_core::{BindingStore, SessionStoreExt, Sessions, WorkspaceId};
+use agent_core::{SessionStoreExt, Sessions, Storage, WorkspaceId};
 use agent_storage_fs::{FsConfig, Sync as FsSync};
 use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
 use bench_worker::text;
@@ -38,10 +38,20 @@ impl Backend {
 
     /// Opens the store at a path, at its default durability: the loss of power loses nothing.
     pub(crate) async fn open(self, path: &Path) -> Outcome<Sessions> {
-        let effects = Effects::default();
+        Ok(self.open_storage(path, false).await?.sessions)
+    }
+
+    /// Opens the stores at a path; to fill them, without syncs.
+    pub(crate) async fn open_storage(self, path: &Path, fills: bool) -> Outcome<Storage> {
         Ok(match self {
-            Self::Files => FsConfig::new(path).open().await?.sessions(&effects),
-            Self::Sqlite => SqliteConfig::new(path).open().await?.sessions(&effects),
+            Self::Files => {
+                let sync = if fills { FsSync::Off } else { FsSync::Full };
+                FsConfig::new(path).with_sync(sync).open().await?.into()
+            }
+            Self::Sqlite => {
+                let sync = if fills { SqliteSync::Off } else { SqliteSync::Full };
+                SqliteConfig::new(path).with_sync(sync).open().await?.into()
+            }
         })
     }
 
@@ -63,29 +73,9 @@ impl Backend {
         })
     }
 
-    /// Opens the store for its bindings; to fill it, without syncs.
-    pub(crate) async fn open_bindings(self, path: &Path, fills: bool) -> Outcome<Arc<dyn BindingStore>> {
-        Ok(match self {
-            Self::Files => {
-                let sync = if fills { FsSync::Off } else { FsSync::Full };
-                Arc::new(FsConfig::new(path).with_sync(sync).open().await?)
-            }
-            Self::Sqlite => {
-                let sync = if fills { SqliteSync::Off } else { SqliteSync::Full };
-                Arc::new(SqliteConfig::new(path).with_sync(sync).open().await?)
-            }
-        })
-    }
-
     /// Opens the store without syncs, to fill it before something else is measured.
     pub(crate) async fn open_to_fill(self, path: &Path) -> Outcome<Sessions> {
-        let effects = Effects::default();
-        Ok(match self {
-            Self::Files => FsConfig::new(path).with_sync(FsSync::Off).open().await?.sessions(&effects),
-            Self::Sqlite => {
-                SqliteConfig::new(path).with_sync(SqliteSync::Off).open().await?.sessions(&effects)
-            }
-        })
+        Ok(self.open_storage(path, true).await?.sessions)
     }
 }
 

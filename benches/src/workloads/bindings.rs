@@ -23,12 +23,12 @@ async fn bind(store: &dyn BindingStore, number: u32) -> Outcome {
 /// Finding the workspace of a device, and binding one more.
 pub(super) async fn bindings(place: &Place) -> Outcome<Vec<Figure>> {
     let path = place.path("bindings");
-    let filling = place.backend.open_bindings(&path, true).await?;
+    let filling = place.backend.open_storage(&path, true).await?.bindings;
     for number in 0..DEVICES {
         bind(&*filling, number).await?;
     }
     drop(filling);
-    let store = place.backend.open_bindings(&path, false).await?;
+    let store = place.backend.open_storage(&path, false).await?.bindings;
     let mut next = 0;
     let resolved = alone(&place.meter, 50, async |times| {
         for _ in 0..times {

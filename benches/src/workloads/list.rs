@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use agent_core::SessionStore;
+use agent_core::event::NewEvent;
 use agent_core::store::SessionQuery;
+use agent_core::{SessionStore, Sessions};
 
 use super::place::Place;
 use crate::floor::Floor;
@@ -47,7 +48,52 @@ pub(super) async fn list(place: &Place) -> Outcome<Vec<Figure>> {
             figures.push(first_list(place, &ours, floor.as_mut()).await?);
         }
     }
+    if !place.quick {
+        figures.push(list_of_an_owner(place).await?);
+    }
     Ok(figures)
+}
+
+/// The first page of an owner of 1,000 sessions, against that of the tenant with those of 100 owners. All sessions have a title and a
+/// preview.
+async fn list_of_an_owner(place: &Place) -> Outcome<Figure> {
+    let path = place.path("owners");
+    let filling = place.backend.open_storage(&path, true).await?;
+    let owners = (0..100).map(|n| Ok(format!("user {n}").parse()?)).collect::<Outcome<Vec<_>>>()?;
+    for _ in 0..1_000 {
+        let some = owners.iter().map(|owner| add_session(filling.for_owner(owner).sessions));
+        futures::future::join_all(some).await.into_iter().collect::<Outcome<Vec<_>>>()?;
+    }
+    drop(filling);
+    let tenant = place.backend.open_storage(&path, false).await?;
+    let owned = tenant.for_owner(&owners[7]).sessions;
+    let sides = compare(
+        &place.meter,
+        50,
+        async |times| {
+            for _ in 0..times {
+                list_50(&*owned).await?;
+            }
+            Ok(Vec::new())
+        },
+        async |times| {
+            for _ in 0..times {
+                list_50(&*tenant.sessions).await?;
+            }
+            Ok(Vec::new())
+        },
+    )
+    .await?;
+    let figure = Figure::timed(place.backend, "list 50 of an owner's 1,000 of 100,000", sides);
+    Ok(figure.aim("1").note("floor: the tenant's list of the same store".to_owned()))
+}
+
+/// Adds a session with a message.
+async fn add_session(sessions: Sessions) -> Outcome {
+    let session = crate::ours::new_session(&sessions).await?;
+    let message = NewEvent::user_message("What did we decide?");
+    sessions.append(session.id, session.head, vec![message]).await?;
+    Ok(())
 }
 
 async fn list_50(store: &dyn SessionStore) -> Outcome {
@@ -80,12 +126,7 @@ pub(crate) async fn filled(backend: Backend, path: PathBuf, count: u32) -> Outco
     let filling = backend.open_to_fill(&path).await?;
     let ours = Ours::new(backend, path).await?;
     for _ in 0..count.div_ceil(100) {
-        let some = (0..100).map(|_| async {
-            let session = crate::ours::new_session(&filling).await?;
-            let events = vec![agent_core::event::NewEvent::user_message("What did we decide?")];
-            filling.append(session.id, session.head, events).await?;
-            Outcome::Ok(())
-        });
+        let some = (0..100).map(|_| add_session(filling.clone()));
         futures::future::join_all(some).await.into_iter().collect::<Outcome<Vec<_>>>()?;
     }
     Ok(ours)

@@ -44,7 +44,7 @@ pub(crate) const WORKLOADS: [Workload; 20] = {
         new("processes", "Turns of 4 processes with 8 sessions each on one store"),
         new("last", "The last 50 events of a session of 1,000 and of one of 100,000"),
         new("load", "All events of a session of 10,000 and of one of 100,000, parsed"),
-        new("list", "The first page of 50 among 10,000 and 100,000 sessions"),
+        new("list", "The first page of 50 among 10,000 and 100,000 sessions, and of an owner among these"),
         new("create", "Create a session among 5,000 workspaces, against one among 40"),
         new("fork", "A fork of a session of 10,000 events"),
         new("bindings", "Find the workspace of a device among 100,000, and bind one more"),
