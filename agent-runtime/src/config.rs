@@ -126,6 +126,12 @@ pub struct Config {
     /// configuration of a later host has no effect on the session until the session
     /// [adopts](crate::conversation::handle::Conversation::use_host_config) it. A fork keeps the configuration that its parent keeps.
     pub freeze_config: bool,
+    /// Maximum memory, in bytes, of what is kept of conversations between their runs; default 128 MiB.
+    ///
+    /// A run goes on with the context that the last run of its session in this process has left, and reads what is new in the log.
+    /// The bytes are an estimate, for all conversations of the runtime and of those made from it; the ones that were used longest
+    /// ago go first. What is kept changes no request: 0 keeps nothing, and each run reads the context from the log.
+    pub context_cache_bytes: usize,
 }
 
 /// Limits of a run.
@@ -328,6 +334,7 @@ impl Default for Config {
             tool_payloads: ToolPayloads::Store,
             read_outputs: true,
             freeze_config: false,
+            context_cache_bytes: 128 << 20,
         }
     }
 }
@@ -443,6 +450,10 @@ impl Config {
 
         /// Sets whether a session keeps the configuration with which it was created; the default is false.
         pub fn with_freeze_config(freeze: bool) => freeze_config = freeze;
+
+        /// Sets the maximum memory of what is kept of conversations between their runs, in bytes; the default is 128 MiB, and 0
+        /// [keeps nothing](field@Self::context_cache_bytes).
+        pub fn with_context_cache_bytes(bytes: usize) => context_cache_bytes = bytes;
     }
 
     /// Returns everything that is wrong with the configuration.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::agent::runtime::{AgentRuntime, Runs, Shared};
 use crate::config::Config;
+use crate::model::kept::KeptContexts;
 use crate::model::options::ToolChoice;
 use crate::model::provider::LlmProvider;
 use crate::model::summarizer::Summarizer;
@@ -292,8 +293,10 @@ impl AgentBuilder {
         let process = effects.new_uuid().to_string();
         let storage = Storage::of(workspaces, sessions, bindings).with_effects(effects);
         let storage = with_blobs(storage);
+        let contexts = Arc::new(KeptContexts::new(self.config.context_cache_bytes));
         let shared = Shared {
             config: self.config,
+            contexts,
             providers: self.providers,
             names,
             active,

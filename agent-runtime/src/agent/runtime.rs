@@ -11,6 +11,7 @@ use tracing::warn;
 use crate::agent::active::ActiveRuns;
 use crate::agent::touches::Touches;
 use crate::config::Config;
+use crate::model::kept::{KeptContexts, TenantContexts};
 use crate::model::provider::LlmProvider;
 use crate::model::summarizer::Summarizer;
 use crate::run::handle::Run;
@@ -52,6 +53,8 @@ pub struct AgentRuntime {
     pub(crate) lines: Arc<Lines>,
     /// When the uses of these stores' workspaces were recorded.
     pub(crate) touches: Arc<Touches>,
+    /// Contexts of these stores' conversations, between their runs.
+    pub(crate) contexts: Arc<TenantContexts>,
 }
 
 /// Parts that the runtimes of all tenants share.
@@ -69,6 +72,7 @@ pub(crate) struct Shared {
     pub(crate) tools: Arc<Toolbox>,
     pub(crate) summarizer: Option<Arc<dyn Summarizer>>,
     pub(crate) runs: Runs,
+    pub(crate) contexts: Arc<KeptContexts>,
     /// Unique id of this runtime, generated when it was built.
     pub(crate) process: String,
 }
@@ -102,7 +106,9 @@ impl AgentRuntime {
     /// Returns a runtime over these stores, in which no run is active.
     pub(crate) fn over(shared: Arc<Shared>, storage: Storage, secrets: Option<Secrets>) -> Self {
         let workspaces = WorkspaceManager::new(storage.clone());
-        Self { shared, storage, workspaces, secrets, lines: Arc::default(), touches: Arc::default() }
+        let contexts = Arc::new(TenantContexts::new(shared.contexts.clone()));
+        let (lines, touches) = Default::default();
+        Self { shared, storage, workspaces, secrets, lines, touches, contexts }
     }
 
     /// Returns the manager of this tenant's workspaces.
@@ -284,6 +290,11 @@ impl AgentRuntime {
     /// Returns a text for a log or a report, with the values of secrets redacted.
     pub(crate) fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         self.secrets.as_ref().map_or(Cow::Borrowed(text), |secrets| secrets.redact(text))
+    }
+
+    /// Returns the number of values of secrets that are redacted.
+    pub(crate) fn known_secrets(&self) -> usize {
+        self.secrets.as_ref().map_or(0, Secrets::known_values)
     }
 
     /// Returns JSON with the values of secrets redacted.

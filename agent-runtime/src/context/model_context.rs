@@ -361,6 +361,20 @@ impl ModelContext {
         if self.needs_compaction() { self.newest().into() } else { self.all().into() }
     }
 
+    pub(crate) const fn limits(&self) -> ContextLimits {
+        self.limits
+    }
+
+    /// Returns about how much memory the parts take, in bytes.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.window.size_bytes().saturating_add(self.system.as_ref().map_or(0, String::len))
+    }
+
+    /// Sets how far the inputs are claimed, as a session says.
+    pub(crate) fn take(&mut self, session: &SessionRecord) {
+        self.taken = session.inputs_claimed_through.max(session.inputs_done_through);
+    }
+
     /// Returns whether the window was read to its beginning.
     pub(crate) const fn is_whole(&self) -> bool {
         !self.cut

@@ -154,6 +154,11 @@ impl Window {
         }
     }
 
+    /// Returns about how much memory the parts take, in bytes.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.bytes.saturating_add(self.parts.len() * size_of::<Placed>())
+    }
+
     /// Returns whether the window has more than the limits allow.
     pub(super) fn is_over(&self, limits: &ContextLimits) -> bool {
         self.bytes > limits.bytes || self.messages > limits.messages

@@ -2,6 +2,7 @@
 
 pub(crate) mod event;
 pub(crate) mod fault;
+pub(crate) mod kept;
 pub(crate) mod media;
 pub(crate) mod offline;
 pub(crate) mod options;

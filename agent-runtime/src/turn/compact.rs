@@ -7,6 +7,7 @@ use tracing::warn;
 
 use crate::context::{ContextLimits, ModelContext, Point, shortened};
 use crate::model::fault::FaultKind;
+use crate::model::kept::Kept;
 use crate::model::summarizer::{SUMMARY_TIMEOUT, SummaryRequest, WrittenSummary, mechanical, told};
 use crate::run::report::Update;
 use crate::run::stop::Stopped;
@@ -280,6 +281,39 @@ impl Driver {
     pub(super) fn payloads(&self) -> ToolPayloads {
         let configured = self.handle.runtime().config().tool_payloads;
         self.session.attributes.tool_payloads.unwrap_or(configured)
+    }
+
+    /// Returns the context that the last run of the session has left, with what the log has since; `None` if nothing is kept, or
+    /// the log has not only grown.
+    pub(super) async fn kept_context(&mut self) -> Option<ModelContext> {
+        let runtime = self.handle.runtime();
+        let kept = runtime.contexts.take(self.session.id)?;
+        let (mut context, given, known) =
+            kept.at(&self.session, self.settings.limits.context, runtime.known_secrets())?;
+        context.take(&self.session);
+        self.missed.push((known, self.session.head.next()));
+        // What cannot be read is found, and said, when the whole context is read.
+        let is_read = self.catch_up(&mut context).await.is_ok();
+        if !is_read || std::mem::take(&mut self.stale) {
+            return None;
+        }
+        self.known = self.session.head;
+        self.given = given;
+        Some(context)
+    }
+
+    /// Keeps the context for the next run of the session, if it is what the log says.
+    pub(super) fn keep_context(&mut self, context: ModelContext) {
+        let given = self.given.take();
+        let is_stored = self.backlog.is_empty() && self.missed.is_empty() && !self.stale && !self.lost;
+        // A log that omits payloads has less than the context.
+        if !is_stored || self.payloads() != ToolPayloads::Store {
+            return;
+        }
+        let runtime = self.handle.runtime();
+        if let Some(kept) = Kept::of(context, given, &self.session, self.known, runtime.known_secrets()) {
+            runtime.contexts.put(self.session.id, kept);
+        }
     }
 
     /// Reads the context, and logs damage.

@@ -170,9 +170,16 @@ impl Driver {
         self.settings.limit_to_model(&runtime.shared);
         telemetry::record_model(&self.settings.provider, runtime.shared.model(&self.settings.provider));
         let mut context = self.context().await?;
+        let ending = self.turns(&mut context).await?;
+        self.keep_context(context);
+        Ok(ending)
+    }
+
+    /// Makes the calls that were answered, then calls the model until the run ends.
+    async fn turns(&mut self, context: &mut ModelContext) -> Result<Ending> {
         if !self.session.open_calls.is_empty() {
             self.look_up_tools().await;
-            let after = self.answered_calls(&mut context).await?;
+            let after = self.answered_calls(context).await?;
             if let Some(outcome) = outcome_of(after) {
                 return Ok(Ending::of(String::new(), outcome));
             }
@@ -183,10 +190,10 @@ impl Driver {
             if self.asked_to_end()? {
                 return Ok(Ending::of(text, RunOutcome::Interrupted));
             }
-            if !self.make_room(&mut context).await? {
+            if !self.make_room(context).await? {
                 return Ok(Ending::of(text, RunOutcome::Interrupted));
             }
-            match self.turn(&mut context).await? {
+            match self.turn(context).await? {
                 ControlFlow::Continue(said) => text = said,
                 ControlFlow::Break(ending) => return Ok(ending),
             }
@@ -235,7 +242,10 @@ impl Driver {
     /// Returns the context for the first model call.
     async fn context(&mut self) -> Result<ModelContext> {
         self.know_secrets().await?;
-        let mut context = self.read_context().await?;
+        let mut context = match self.kept_context().await {
+            Some(context) => context,
+            None => self.read_context().await?,
+        };
         if self.handle.runtime().config().spans {
             self.prelude.extend(spans::started(&self.run.to_string(), "run"));
         }

@@ -45,6 +45,11 @@ impl Known {
         self.values.is_empty()
     }
 
+    /// Returns the number of values.
+    pub(super) fn values(&self) -> usize {
+        self.values.len()
+    }
+
     /// Returns whether this value is known by this name.
     pub(super) fn has(&self, secret: &Secret, name: &SecretName) -> bool {
         self.values.get(secret.expose()) == Some(name)

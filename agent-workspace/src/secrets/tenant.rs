@@ -123,6 +123,11 @@ impl Secrets {
         redact::text(&self.given(), text)
     }
 
+    /// Returns the number of values that were given out. It grows with each new value, also of a name that had another one.
+    pub fn known_values(&self) -> usize {
+        self.given().values()
+    }
+
     /// Returns the number of bytes of a cut text that can be kept. The rest may be the beginning of a value.
     pub fn complete_prefix(&self, text: &str) -> usize {
         self.given().complete_prefix(text)

@@ -9,6 +9,7 @@ mod bindings;
 mod blobs;
 mod create;
 mod deletion;
+mod end_to_end;
 mod fork;
 pub(crate) mod idle;
 pub(crate) mod list;
@@ -30,7 +31,7 @@ pub(crate) struct Workload {
 }
 
 /// Every workload, in the order in which all are measured.
-pub(crate) const WORKLOADS: [Workload; 20] = {
+pub(crate) const WORKLOADS: [Workload; 21] = {
     const fn new(name: &'static str, about: &'static str) -> Workload {
         Workload { name, about }
     }
@@ -39,6 +40,7 @@ pub(crate) const WORKLOADS: [Workload; 20] = {
         new("hand-over", "The floor of an append on a thread that may block, against one on the caller's"),
         new("turn", "One turn: a message of a person and one of an agent in one commit"),
         new("run", "One run: two commits with a lease, as the runtime makes them"),
+        new("end-to-end", "Turns of an open conversation, from prompt to finish, after 10 to 1,500 turns"),
         new("growth", "One message in a long session, against one in a session of 100 events"),
         new("at-once", "Turns of 32 sessions at once in one process: rate and latency"),
         new("processes", "Turns of 4 processes with 8 sessions each on one store"),
@@ -68,6 +70,7 @@ pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {
         "hand-over" => vec![write::hand_over(place).await?],
         "turn" => vec![write::turn(place).await?],
         "run" => vec![write::run(place).await?],
+        "end-to-end" => end_to_end::turns(place).await?,
         "growth" => vec![write::growth(place).await?],
         "at-once" => vec![at_once::at_once(place).await?],
         "processes" => vec![processes::processes(place).await?],

@@ -25,6 +25,7 @@ mod functions;
 mod hidden_everywhere;
 mod human_in_the_loop;
 mod input_queue;
+mod kept_contexts;
 mod large_content;
 mod long_runs;
 mod long_tasks;

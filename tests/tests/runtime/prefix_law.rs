@@ -39,6 +39,8 @@ struct Judge {
     storage: Storage,
     effects: Effects,
     limits: ContextLimits,
+    /// Bytes of contexts that are kept between runs: none, those of about one conversation, all.
+    kept: usize,
     names_origin: bool,
     session: Mutex<Option<SessionId>>,
     asked: Mutex<Vec<Asked>>,
@@ -284,7 +286,7 @@ impl Summarizer for Brief {
 
 fn start(judge: &Arc<Judge>) -> AgentRuntime {
     AgentBuilder::new()
-        .with_config(Config::default().with_context_limits(judge.limits))
+        .with_config(Config::default().with_context_limits(judge.limits).with_context_cache_bytes(judge.kept))
         .with_llm(Model(judge.clone()))
         .with_plugin(Tools(judge.clone()))
         .with_summarizer(Brief)
@@ -370,6 +372,7 @@ async fn requests_begin_with_the_one_before(site: Site) {
             storage,
             effects,
             limits: limits[usize::try_from(seed % 3).unwrap()],
+            kept: [128 << 20, 0, 8_000][usize::try_from(seed / 6 % 3).unwrap()],
             names_origin: seed % 2 == 0,
             session: Mutex::default(),
             asked: Mutex::default(),
