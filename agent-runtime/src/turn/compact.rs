@@ -302,18 +302,15 @@ impl Driver {
         Some(context)
     }
 
-    /// Keeps the context for the next run of the session, if it is what the log says.
-    pub(super) fn keep_context(&mut self, context: ModelContext) {
+    /// Returns the context for the next run of the session, if it is what the log says.
+    pub(super) fn context_to_keep(&mut self, context: ModelContext) -> Option<Kept> {
         let given = self.given.take();
         let is_stored = self.backlog.is_empty() && self.missed.is_empty() && !self.stale && !self.lost;
         // A log that omits payloads has less than the context.
         if !is_stored || self.payloads() != ToolPayloads::Store {
-            return;
+            return None;
         }
-        let runtime = self.handle.runtime();
-        if let Some(kept) = Kept::of(context, given, &self.session, self.known, runtime.known_secrets()) {
-            runtime.contexts.put(self.session.id, kept);
-        }
+        Kept::of(context, given, &self.session, self.known, self.handle.runtime().known_secrets())
     }
 
     /// Reads the context, and logs damage.

@@ -12,6 +12,7 @@ use crate::agent::runtime::{AgentRuntime, RunPermit};
 use crate::context::ModelContext;
 use crate::model::event::StopReason;
 use crate::model::fault::ProviderFault;
+use crate::model::kept::Kept;
 use crate::run::heartbeat::HeartbeatTask;
 use crate::run::report::{RunOutcome, RunReport, Update};
 use crate::run::spans;
@@ -102,13 +103,19 @@ impl Driver {
     async fn drive(&mut self) -> Result<RunReport> {
         self.send(Update::Started { run: self.run, epoch: self.epoch });
         self.before_run().await;
-        let ending = self.steps().await;
-        // Freed before the caller has the report.
-        self.given = None;
-        let ended = match ending {
-            Ok(ending) => self.end(ending).await,
+        let ended = match self.steps().await {
+            Ok((ending, kept)) => {
+                let ended = self.end(ending).await;
+                // Before the caller has the report, and prompts again.
+                if let Some(kept) = kept.filter(|_| ended.is_ok()) {
+                    self.handle.runtime().contexts.put(self.session.id, kept);
+                }
+                ended
+            }
             Err(error) => Err(error),
         };
+        // Freed before the caller has the report.
+        self.given = None;
         match ended {
             Ok(report) => {
                 self.after_run(&report).await;
@@ -156,7 +163,8 @@ impl Driver {
         Ok(())
     }
 
-    async fn steps(&mut self) -> Result<Ending> {
+    /// Makes the steps of the run. Returns its end, and what the next run of the session goes on with.
+    async fn steps(&mut self) -> Result<(Ending, Option<Kept>)> {
         let runtime = self.handle.runtime().clone();
         if self.theirs.is_none() && asks_workspace(&self.session) {
             self.theirs = Some(theirs(&runtime, &self.session).await?);
@@ -165,14 +173,13 @@ impl Driver {
         self.settings = Settings::for_session(&runtime, &self.session, chosen).await?;
         if let Err(error) = self.settings.provider(&runtime.shared, &self.session) {
             // Checked before tools run, because no model would receive their results.
-            return Ok(Ending::of(String::new(), RunOutcome::Failed(self.failure(&error))));
+            return Ok((Ending::of(String::new(), RunOutcome::Failed(self.failure(&error))), None));
         }
         self.settings.limit_to_model(&runtime.shared);
         telemetry::record_model(&self.settings.provider, runtime.shared.model(&self.settings.provider));
         let mut context = self.context().await?;
         let ending = self.turns(&mut context).await?;
-        self.keep_context(context);
-        Ok(ending)
+        Ok((ending, self.context_to_keep(context)))
     }
 
     /// Makes the calls that were answered, then calls the model until the run ends.

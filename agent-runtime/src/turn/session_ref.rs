@@ -75,5 +75,9 @@ impl SessionRef {
         if session.head >= seen.head {
             *seen = session.clone();
         }
+        drop(seen);
+        if session.status.state == SessionState::Deleted {
+            drop(self.runtime.contexts.take(self.id));
+        }
     }
 }
