@@ -4,6 +4,8 @@
 //! An event's payload is sealed into the member `sealed` of its object, the text `1.<key>.<step>.<base64url>`. A word of
 //! the record is sealed into `~1.<base64url>`. No store of this version is encrypted.
 
+use memchr::memmem;
+
 use crate::base::{Error, ErrorKind, ParseError, RawFields, RawJson, Result, check_text, quoted};
 
 /// Member of a payload that is sealed.
@@ -29,7 +31,8 @@ pub(crate) fn refuse_sealed(payload: &RawJson, extra: &RawFields) -> Result<()> 
 
 /// Returns whether a JSON text may have the name `sealed`: as it is, or with escapes of its letters, which other text hardly has.
 fn may_name(json: &str) -> bool {
-    ["\"sealed\"", "\\u006", "\\u007"].iter().any(|part| json.contains(part))
+    let has = |part: &[u8]| memmem::find(json.as_bytes(), part).is_some();
+    has(b"\"sealed\"") || (has(b"\\u") && (has(b"\\u006") || has(b"\\u007")))
 }
 
 /// Checks a word of a record, like [`check_text`], and refuses one that is sealed.

@@ -76,19 +76,56 @@ struct Words<'a> {
 /// Reads no more of a long message than it needs, if the text comes first, as it does in what this library writes.
 pub(crate) fn first_words(payload: &RawJson, most: usize) -> Option<String> {
     let json = payload.get();
-    let beginning = json.strip_prefix(r#"{"text":""#).and_then(|text| string_start(text, 2 * most));
-    // The rest of a text that was cut counts only if the line is not full yet.
-    let line = beginning.map(|(text, is_whole)| (one_line(&text, most), is_whole));
-    let (line, _) = match line {
-        Some((line, is_whole)) if is_whole || line.1 => line,
-        _ => one_line(&serde_json::from_str::<Words<'_>>(json).ok()?.text, most),
+    let text = json.strip_prefix(r#"{"text":""#);
+    let line = match text.and_then(|text| plain_line(text, most)) {
+        Some(line) => line.to_owned(),
+        None => text
+            .and_then(|text| line_of_start(text, most))
+            .or_else(|| Some(one_line(&serde_json::from_str::<Words<'_>>(json).ok()?.text, most).0))?,
     };
     // A word of an encrypted store begins like this.
     let line = if line.starts_with(sealed::WORD) { line[1..].to_owned() } else { line };
     (!line.is_empty()).then_some(line)
 }
 
-/// Returns the words of a text with one space between them, at most `most` bytes, and whether more would follow.
+/// Whether a byte is a character of a word that a JSON string has as it is. A table, since every message is looked at.
+const IS_PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = b'!';
+    while byte <= b'~' {
+        plain[byte as usize] = byte != b'"' && byte != b'\\';
+        byte += 1;
+    }
+    plain
+};
+
+/// Returns the line of a JSON string whose opening quote was read, if it begins with words of ASCII as they are in the line:
+/// without escapes, and with one space between them.
+fn plain_line(json: &str, most: usize) -> Option<&str> {
+    let bytes = &json.as_bytes()[..most.min(json.len())];
+    let mut end = 0;
+    loop {
+        let word = bytes[end..].iter().position(|byte| !IS_PLAIN[usize::from(*byte)]);
+        let word = word.unwrap_or(bytes.len() - end);
+        end += word;
+        match bytes.get(end) {
+            None | Some(b'"') => return Some(json[..end].trim_end_matches(' ')),
+            Some(b' ') if word > 0 => end += 1,
+            Some(_) => return None,
+        }
+    }
+}
+
+/// Returns the line of a JSON string whose opening quote was read, from as much of the string as the line needs; `None` if more
+/// would be needed than is read here.
+fn line_of_start(json: &str, most: usize) -> Option<String> {
+    let (text, is_whole) = string_start(json, 2 * most)?;
+    let (line, is_full) = one_line(&text, most);
+    // The rest of a text that was cut counts only if the line is not full yet.
+    (is_whole || is_full).then_some(line)
+}
+
+/// Returns the words of a text with one space between them, at most `most` bytes, and whether what follows the text changes nothing.
 fn one_line(text: &str, most: usize) -> (String, bool) {
     let mut line = String::new();
     for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
@@ -104,24 +141,33 @@ fn one_line(text: &str, most: usize) -> (String, bool) {
             return (line, true);
         }
     }
-    let is_full = line.len() + 1 >= most;
+    // The last word may go on behind the text.
+    let is_full = line.len() >= most;
     (line, is_full)
 }
 
-/// Returns the text of a JSON string whose opening quote was read, and whether it is all of it, not only that up to the first
-/// space behind `enough` bytes. `None` if the end is far.
-fn string_start(json: &str, enough: usize) -> Option<(String, bool)> {
-    let (mut end, mut escaped) = (None, false);
+/// Returns the text of a JSON string whose opening quote was read, and whether it is all of it, not only that up to a place
+/// behind `enough` bytes. `None` if the end is far.
+fn string_start(json: &str, enough: usize) -> Option<(Cow<'_, str>, bool)> {
+    /// Bytes of the longest escape: two halves of a character, `\ud83d\ude00`.
+    const ESCAPE: usize = 12;
+    let (mut end, mut escaped, mut last_escape) = (None, false, None::<usize>);
     for (at, byte) in json.bytes().enumerate().take(4 * enough) {
-        // A space is neither within an escape nor between two escapes that are one character.
-        if !escaped && (byte == b'"' || (byte == b' ' && at >= enough)) {
+        let is_behind = last_escape.is_none_or(|last| at >= last + ESCAPE);
+        if !escaped && (byte == b'"' || (at >= enough && is_behind && json.is_char_boundary(at))) {
             end = Some(at);
             break;
         }
         escaped = byte == b'\\' && !escaped;
+        if escaped {
+            last_escape = Some(at);
+        }
     }
     let end = end?;
-    let text = serde_json::from_str(&format!("\"{}\"", &json[..end])).ok()?;
+    let text = match last_escape {
+        None => Cow::Borrowed(&json[..end]),
+        Some(_) => serde_json::from_str(&format!("\"{}\"", &json[..end])).ok()?,
+    };
     Some((text, json.as_bytes()[end] == b'"'))
 }
 
@@ -337,6 +383,7 @@ pub type Interrupt = Comment;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::{Effects, Timestamp};
 
     /// The beginning of a text that is written first is the same as that of one that is parsed whole.
     #[test]
@@ -356,17 +403,41 @@ mod tests {
             &format!("{}{}é", "x".repeat(78), " ".repeat(100)),
             &"\u{1F600}".repeat(300),
             &"\\ ".repeat(300),
+            "ends with a space ",
+            "two  spaces",
+            " begins with one",
+            &format!("{} b", "a".repeat(79)),
+            &format!("{} b", "a".repeat(78)),
+            &format!("{}\"b", "a".repeat(79)),
+            &"\u{1F600}\"".repeat(300),
+            &format!("{}\u{7f}", "a".repeat(40)),
+            &format!("line\n{}", "x".repeat(500)),
+            "~1.AAAA",
         ] {
-            let first = RawJson::of(&serde_json::json!({ "text": text }))?;
-            let other =
-                RawJson::parse(&format!(" {{ \"shown\": 1, \"text\": {} }}", RawJson::of(&text)?.get()))?;
-            let words = first_words(&first, 80);
-            assert_eq!(words, first_words(&other, 80), "{text:?}");
-            if let Some(words) = &words {
-                assert!(words.len() <= 80 && !words.contains(char::is_control), "{words:?}");
-            }
-            assert_eq!(words.is_none(), text.trim().is_empty(), "{text:?}");
+            check_words(text)?;
         }
+        // Texts of what is read in different ways, with runs long enough to be cut in them.
+        let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
+        let mut pick = |of: usize| usize::try_from(effects.random_u64()).map_or(0, |it| it % of);
+        let pieces = ["a", "~1.", " ", "\n", "\"", "\\", "é", "\u{1F600}", "\u{7f}", "word "];
+        for _ in 0..3_000 {
+            let runs = pick(12);
+            let text: String = (0..runs).map(|_| pieces[pick(pieces.len())].repeat(1 + pick(90))).collect();
+            check_words(&text)?;
+        }
+        Ok(())
+    }
+
+    fn check_words(text: &str) -> Result<()> {
+        let first = RawJson::of(&serde_json::json!({ "text": text }))?;
+        let other = RawJson::parse(&format!(" {{ \"shown\": 1, \"text\": {} }}", RawJson::of(&text)?.get()))?;
+        let words = first_words(&first, 80);
+        assert_eq!(words, first_words(&other, 80), "{text:?}");
+        if let Some(words) = &words {
+            assert!(words.len() <= 80 && !words.contains(char::is_control), "{words:?}");
+        }
+        let is_blank = text.chars().all(|c| c.is_whitespace() || c.is_control());
+        assert_eq!(words.is_none(), is_blank, "{text:?}");
         Ok(())
     }
 }
