@@ -365,7 +365,7 @@ impl ModelContext {
         self.limits
     }
 
-    /// Returns about how much memory the parts take, in bytes.
+    /// Returns about how much memory the parts and the messages made of them take, in bytes.
     pub(crate) fn size_bytes(&self) -> usize {
         self.window.size_bytes().saturating_add(self.system.as_ref().map_or(0, String::len))
     }

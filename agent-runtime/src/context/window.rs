@@ -16,6 +16,9 @@ use crate::context::message::{ModelMessage, ModelToolResult};
 /// Maximum bytes of the inputs that are repeated behind a summary; the newest is repeated in any case.
 const REPEATED_MAX_BYTES: usize = 256 << 10;
 
+/// Memory of a part and of its message, without their texts: as counted for messages of one text.
+const PART_BYTES: usize = 480;
+
 /// Piece of an event, and the last event of its commit.
 #[derive(Clone, Debug)]
 struct Placed {
@@ -154,9 +157,10 @@ impl Window {
         }
     }
 
-    /// Returns about how much memory the parts take, in bytes.
+    /// Returns about how much memory the parts and the messages made of them take, in bytes.
     pub(super) fn size_bytes(&self) -> usize {
-        self.bytes.saturating_add(self.parts.len() * size_of::<Placed>())
+        // Each has its texts.
+        self.bytes.saturating_mul(2).saturating_add(self.parts.len().saturating_mul(PART_BYTES))
     }
 
     /// Returns whether the window has more than the limits allow.

@@ -11,6 +11,9 @@ use crate::model::replay::Given;
 use agent_core::session::SessionRecord;
 use agent_core::{CommitId, Seq, SessionId};
 
+/// Bytes of a context with hardly any message.
+const EACH_BYTES: usize = 4 << 10;
+
 /// Context of a session at the end of a run.
 pub(crate) struct Kept {
     context: ModelContext,
@@ -19,6 +22,8 @@ pub(crate) struct Kept {
     /// Last event that the context includes, the last of its commit.
     known: Seq,
     commit: CommitId,
+    /// Where its window begins.
+    window: (Seq, Seq),
     /// Number of values of secrets that were redacted from it. The log may have one more redacted than the context has.
     secrets: usize,
 }
@@ -34,11 +39,11 @@ impl Kept {
     ) -> Option<Self> {
         let commit = session.recent.iter().find(|commit| commit.last == known)?.id;
         let is_whole = !context.needs_compaction() && context.damaged().is_empty();
-        is_whole.then_some(Self { context, given, known, commit, secrets })
+        is_whole.then_some(Self { context, given, known, commit, window: window_of(session), secrets })
     }
 
     /// Returns the parts, and the last event that the context includes, if a run with these limits can go on from there;
-    /// `None` if the log does not have that commit there, or the last commits do not show it.
+    /// `None` if the log does not have that commit there, the last commits do not show it, or another window was opened.
     pub(crate) fn at(
         self,
         session: &SessionRecord,
@@ -46,16 +51,22 @@ impl Kept {
         secrets: usize,
     ) -> Option<(ModelContext, Option<Given>, Seq)> {
         let is_there = session.recent.iter().any(|it| (it.id, it.last) == (self.commit, self.known));
-        let is_same = self.context.limits() == limits && self.secrets == secrets;
+        let is_same =
+            self.context.limits() == limits && self.window == window_of(session) && self.secrets == secrets;
         (is_there && is_same).then_some((self.context, self.given, self.known))
     }
 
-    /// Returns about how much memory it takes, in bytes: texts are in the context and in the messages.
+    /// Returns about how much memory it takes, in bytes.
     fn size_bytes(&self) -> usize {
         let media = self.given.as_ref().map_or(0, |given| MEDIA_MAX_BYTES.saturating_sub(given.room));
         let media = usize::try_from(media).unwrap_or(usize::MAX);
-        self.context.size_bytes().saturating_mul(2).saturating_add(media)
+        self.context.size_bytes().saturating_add(media).saturating_add(EACH_BYTES)
     }
+}
+
+/// Returns where the window of a session begins: behind a cleared history, and behind a summary.
+fn window_of(session: &SessionRecord) -> (Seq, Seq) {
+    (session.visible_from, session.summary)
 }
 
 /// Contexts of all conversations of a runtime, on the stores of all tenants.

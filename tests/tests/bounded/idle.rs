@@ -3,7 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use agent_runtime::{AgentBuilder, AgentRuntime, EchoProvider};
+use agent_core::SessionStoreExt;
+use agent_core::event::NewEvent;
+use agent_runtime::{AgentBuilder, AgentRuntime, Config, EchoProvider};
 use agent_tests::{Site, each_store};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
@@ -42,21 +44,28 @@ impl Held {
     }
 }
 
-async fn agent(site: &Site) -> AgentRuntime {
+/// An agent that keeps so many bytes of contexts between runs.
+async fn agent(site: &Site, kept: usize) -> AgentRuntime {
     let storage = site.open().await;
-    AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(storage).build().unwrap()
+    let config = Config::new().with_context_cache_bytes(kept);
+    AgentBuilder::new()
+        .with_llm(EchoProvider::new())
+        .with_config(config)
+        .with_storage(storage)
+        .build()
+        .unwrap()
 }
 
 async fn idle(site: Site) {
     let kind = site.name;
-    let first = agent(&site).await;
+    let first = agent(&site, 0).await;
     for n in 0..=OPEN {
         let chat = first.conversation(&n.to_string()).await.unwrap();
         chat.ask("Hello").await.unwrap();
     }
     drop(first);
     // What every process has, whatever is open in it, is there after the first conversation.
-    let agent = agent(&site).await;
+    let agent = agent(&site, 0).await;
     agent.conversation(&OPEN.to_string()).await.unwrap().ask("Hello").await.unwrap();
     let before = Held::now().await;
     let mut chats = Vec::with_capacity(OPEN);
@@ -91,3 +100,36 @@ async fn idle_conversations_take_little_memory(site: Site) {
 }
 
 each_store!(idle_conversations_take_little_memory and files, flavor = "multi_thread", worker_threads = 2);
+
+/// Returns how much more memory there is after a turn in each of many conversations, some long and some short.
+async fn after_turns(kept: usize) -> usize {
+    let site = Site::new("memory").await;
+    let agent = agent(&site, kept).await;
+    let mut chats = Vec::new();
+    for n in 0..400 {
+        let chat = agent.conversation(&n.to_string()).await.unwrap();
+        let text = || NewEvent::user_message("x".repeat(if n % 2 == 0 { 1000 } else { 10 }));
+        let events = (0..100).map(|_| text()).collect();
+        agent.storage().sessions.append(chat.id(), chat.record().head, events).await.unwrap();
+        chats.push(chat);
+    }
+    let before = Held::now().await;
+    for chat in &chats {
+        chat.ask("Hello again").await.unwrap();
+    }
+    Held::now().await.heap.saturating_sub(before.heap)
+}
+
+/// Contexts that are kept take no more memory than they may, and about as much as is counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kept_contexts_take_the_memory_of_their_budget() {
+    let _alone = alone().await;
+    let budget = 16 << 20;
+    let none = timeout(STUCK, after_turns(0)).await.expect("a conversation hangs");
+    let kept = timeout(STUCK, after_turns(budget)).await.expect("a conversation hangs");
+    let all = timeout(STUCK, after_turns(1 << 30)).await.expect("a conversation hangs");
+    println!("{none} bytes without contexts, {kept} with those of {budget}, {all} with all");
+    assert!(kept - none < budget + (1 << 20), "{}", kept - none);
+    assert!(kept - none > budget / 2, "{}", kept - none);
+    assert!(all - none > 3 * budget / 2, "all are more than fit");
+}

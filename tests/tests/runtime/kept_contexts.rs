@@ -1,5 +1,5 @@
-//! Contexts that are kept between the runs of a conversation: a run goes on with the messages of the last one, and asks the model exactly
-//! what the log says, whatever happened in between.
+//! Contexts that are kept between the runs of a conversation. A run goes on with the messages of the last one, and its request is that
+//! of a run which reads the whole log, whatever happened in between.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
