@@ -1,5 +1,6 @@
 //! Configuration of servers: read from layers or JSON, checked, and resolved with the values of secrets.
 
+use std::borrow::Cow;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -144,10 +145,8 @@ impl McpServers {
             let is_safe = ["unknown field", "unknown variant", Hidden::WRONG, Seconds::WRONG]
                 .iter()
                 .any(|start| text.starts_with(start));
-            Error::invalid(format!(
-                "{key}: {}",
-                if is_safe { text.as_str() } else { "the value has the wrong type" }
-            ))
+            let text = if is_safe { text.as_str() } else { "the value has the wrong type" };
+            Error::invalid(format!("{}: {}", shortened(&key), shortened(text)))
         })?;
         let mut servers = Self::new();
         for (name, raw) in raw {
@@ -590,6 +589,17 @@ impl RawServer {
     }
 }
 
+/// Returns a text with a name of any length in it, which stands before what else is said, cut in its middle.
+fn shortened(text: &str) -> Cow<'_, str> {
+    const HEAD: usize = 80;
+    const TAIL: usize = 220;
+    if text.len() <= HEAD + TAIL {
+        return Cow::Borrowed(text);
+    }
+    let (head, tail) = (text.floor_char_boundary(HEAD), text.ceil_char_boundary(text.len() - TAIL));
+    Cow::Owned(format!("{}…{}", &text[..head], &text[tail..]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -636,6 +646,22 @@ mod tests {
             assert!(error.contains(want), "{json}: {error}");
             assert!(!error.contains("hunter22") && !error.contains("77665544"), "{json}: {error}");
         }
+    }
+
+    #[test]
+    fn errors_about_long_names_are_short() {
+        let name = "é".repeat(2000);
+        for json in [
+            format!(r#"{{"a":{{"command":"x","{name}":1}}}}"#),
+            format!(r#"{{"a":{{"command":"x","type":"{name}"}}}}"#),
+            format!(r#"{{"a":{{"command":"x","env":{{"{name}":1}}}}}}"#),
+            format!(r#"{{"{name}":{{"command":"x"}}}}"#),
+        ] {
+            let error = McpServers::from_json(&json).unwrap_err().to_string();
+            assert!(error.len() < 700, "{} bytes: {error}", error.len());
+        }
+        let error = McpServers::from_json(&format!(r#"{{"a":{{"{name}":1}}}}"#)).unwrap_err().to_string();
+        assert!(error.starts_with("mcp.a.éé") && error.ends_with("`always`"), "{error}");
     }
 
     #[test]

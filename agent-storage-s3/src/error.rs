@@ -217,8 +217,13 @@ pub(crate) fn failed(doing: &str, place: &str, source: &object_store::Error) -> 
         E::Generic { .. } if is_elsewhere(source) => {
             (ErrorKind::InvalidInput, "the bucket is in another region; name it (AWS_REGION, or ?region=)")
         }
-        E::InvalidPath { .. } => {
-            (ErrorKind::InvalidInput, "the server does not accept the key; use another prefix")
+        E::InvalidPath { source: wrong } => {
+            let text = shortened(&wrong.to_string());
+            return Error::corrupt(format!(
+                "cannot {doing}: an object below the store's prefix has a key that no store writes, and no list passes over it: \
+                 {text}; delete that object"
+            ))
+            .with_source(Cause::of(source));
         }
         E::NotSupported { .. } | E::NotImplemented { .. } => {
             (ErrorKind::Unsupported, "the server cannot do this; use one that supports preconditions")

@@ -141,3 +141,23 @@ async fn refused_fork_leaves_its_id_free() {
         by.sessions(&effects).create(NewSession::new(id, WorkspaceId::DEFAULT)).await.unwrap();
     }
 }
+
+/// The client of the bucket reads no list with a key that has an empty part. The error names the key, and with it gone all is as before.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_no_list_passes_over_is_named() {
+    let simulator = Simulator::new(1);
+    let effects = Effects::default();
+    let store = config(&simulator, "a").open().await.unwrap();
+    let id = effects.new_session_id();
+    store.sessions(&effects).create(NewSession::new(id, WorkspaceId::DEFAULT)).await.unwrap();
+    let listed = simulator.keys().into_iter().find(|key| key.contains("/idx/")).unwrap();
+    let (folder, _) = listed.rsplit_once('/').unwrap();
+    let key = format!("{folder}//0");
+    simulator.put_object(&key, Vec::new());
+    let store = config(&simulator, "b").open().await.unwrap();
+    let error = SessionStore::list(&store, SessionQuery::new()).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains(&key) && error.to_string().ends_with("delete that object"), "{error}");
+    simulator.remove_object(&key);
+    assert_eq!(SessionStore::list(&store, SessionQuery::new()).await.unwrap().items.len(), 1);
+}
