@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use agent_core::Storage;
-use agent_runtime::{AgentBuilder, EchoProvider};
+use agent_runtime::{AgentBuilder, Config, EchoProvider};
 use agent_storage_fs::{FsConfig, Sync as FsSync};
 use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
 
@@ -40,7 +40,10 @@ pub(crate) async fn worker(backend: Backend, path: &Path) -> Outcome {
         Backend::Files => FsConfig::new(path).with_sync(FsSync::Off).open().await?.into(),
         Backend::Sqlite => SqliteConfig::new(path).with_sync(SqliteSync::Off).open().await?.into(),
     };
-    let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(storage).build()?;
+    // What is kept between runs has a budget of its own.
+    let config = Config::new().with_context_cache_bytes(0);
+    let builder = AgentBuilder::new().with_llm(EchoProvider::new()).with_config(config);
+    let agent = builder.with_storage(storage).build()?;
     // What every process has, whatever is open in it, is there after some conversations.
     for n in 0..OPEN {
         agent.conversation(&format!("first/{n}")).await?.ask("Hello").await?;

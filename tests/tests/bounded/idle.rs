@@ -3,7 +3,6 @@
 use std::fs;
 use std::time::Duration;
 
-use agent_core::SessionStoreExt;
 use agent_core::event::NewEvent;
 use agent_runtime::{AgentBuilder, AgentRuntime, Config, EchoProvider};
 use agent_tests::{Site, each_store};

@@ -170,13 +170,12 @@ async fn a_run_goes_on_with_the_messages_of_the_last_one() {
     assert!(goes_on(async |scene| scene.append(NewEvent::user_message("by another")).await).await);
     let note = NewEvent::of(&EventPayload::SystemMessage(SystemMessage::injected("a note")));
     assert!(goes_on(async |scene| scene.append(note).await).await);
-    assert!(goes_on(async |scene| drop(scene.chat.send("more").await.unwrap())).await);
-    assert!(
-        goes_on(async |scene| drop(
-            scene.chat.update(Patch::new().with_label("weather", "rain")).await.unwrap()
-        ))
-        .await
-    );
+    let more = async |scene: &Scene| {
+        scene.chat.send("more").await.unwrap();
+    };
+    assert!(goes_on(more).await);
+    let label = Patch::new().with_label("weather", "rain");
+    assert!(goes_on(async |scene| scene.chat.update(label).await.unwrap()).await);
     // Another handle, and another process in between.
     assert!(goes_on(async |scene| drop(scene.agent.conversation("chat").await.unwrap())).await);
     let elsewhere = async |scene: &Scene| {

@@ -418,7 +418,7 @@ mod tests {
         }
         // Texts of what is read in different ways, with runs long enough to be cut in them.
         let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
-        let mut pick = |of: usize| usize::try_from(effects.random_u64()).map_or(0, |it| it % of);
+        let pick = |of: usize| usize::try_from(effects.random_u64()).map_or(0, |it| it % of);
         let pieces = ["a", "~1.", " ", "\n", "\"", "\\", "é", "\u{1F600}", "\u{7f}", "word "];
         for _ in 0..3_000 {
             let runs = pick(12);
