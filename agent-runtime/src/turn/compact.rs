@@ -289,7 +289,7 @@ impl Driver {
         let runtime = self.handle.runtime();
         let kept = runtime.contexts.take(self.session.id)?;
         let (mut context, given, known) =
-            kept.at(&self.session, self.settings.limits.context, runtime.known_secrets())?;
+            kept.at(&self.session, self.settings.limits.context, self.secrets)?;
         context.take(&self.session);
         self.missed.push((known, self.session.head.next()));
         // What cannot be read is found, and said, when the whole context is read.
@@ -306,11 +306,13 @@ impl Driver {
     pub(super) fn context_to_keep(&mut self, context: ModelContext) -> Option<Kept> {
         let given = self.given.take();
         let is_stored = self.backlog.is_empty() && self.missed.is_empty() && !self.stale && !self.lost;
+        // The log may have a value redacted that became known meanwhile.
+        let is_redacted = self.secrets == self.handle.runtime().known_secrets();
         // A log that omits payloads has less than the context.
-        if !is_stored || self.payloads() != ToolPayloads::Store {
+        if !is_stored || !is_redacted || self.payloads() != ToolPayloads::Store {
             return None;
         }
-        Kept::of(context, given, &self.session, self.known, self.handle.runtime().known_secrets())
+        Kept::of(context, given, &self.session, self.known, self.secrets)
     }
 
     /// Reads the context, and logs damage.

@@ -249,6 +249,7 @@ impl Driver {
     /// Returns the context for the first model call.
     async fn context(&mut self) -> Result<ModelContext> {
         self.know_secrets().await?;
+        self.secrets = self.handle.runtime().known_secrets();
         let mut context = match self.kept_context().await {
             Some(context) => context,
             None => self.read_context().await?,

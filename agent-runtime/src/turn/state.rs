@@ -62,6 +62,8 @@ pub(crate) struct Driver {
     pub(super) without: Without,
     /// Messages of the last request, with which the next one begins.
     pub(super) given: Option<Given>,
+    /// Number of values of secrets that were redacted when the context was read.
+    pub(super) secrets: usize,
     pub(super) settings: Settings,
     /// Tools of all plugins, with those that they offer in the session.
     pub(super) tools: Arc<Toolbox>,
@@ -111,6 +113,7 @@ impl Driver {
             answer_calls: 0,
             without: Without::default(),
             given: None,
+            secrets: 0,
             settings,
             tools,
             unattended: false,

@@ -16,7 +16,7 @@ use agent_core::{
 use agent_runtime::context::{ModelContext, ModelMessage};
 use agent_runtime::secrets::{Secret, SecretName, SecretSource, Secrets};
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, ModelCapabilities, ModelRequest,
+    AgentBuilder, AgentRuntime, Config, Conversation, Gate, LlmProvider, ModelCapabilities, ModelRequest,
     ModelTarget, Plugin, ScriptedProvider, ToolContext, ToolSpec, Turn,
 };
 
@@ -203,6 +203,17 @@ async fn a_run_begins_anew_after_what_changes_more_than_the_end_of_the_log() {
     let mounted =
         async |scene: &Scene| drop(scene.secrets.reveal(WorkspaceId::DEFAULT, &name).await.unwrap());
     assert!(!goes_on(mounted).await, "a secret");
+    // A value that became known while a run asked its model.
+    let scene = Scene::new(Config::new()).await;
+    let gate = Gate::new();
+    scene.model.push(Turn::new().gate(&gate).text("It is here."));
+    let run = scene.chat.prompt("Where is it?").await.unwrap();
+    mounted(&scene).await;
+    gate.open();
+    run.finish().await.unwrap();
+    let before = scene.model.requests().pop().unwrap();
+    assert_eq!(shared(&before, &scene.ask("And now?").await), 0);
+
     // More commits than the record remembers: nothing shows that the log is the same.
     let many = async |scene: &Scene| {
         for n in 0..20 {
