@@ -306,10 +306,8 @@ impl Driver {
     pub(super) fn context_to_keep(&mut self, context: ModelContext) -> Option<Kept> {
         let given = self.given.take();
         let is_stored = self.backlog.is_empty() && self.missed.is_empty() && !self.stale && !self.lost;
-        // The log may have a value redacted that became known meanwhile.
-        let is_redacted = self.secrets == self.handle.runtime().known_secrets();
         // A log that omits payloads has less than the context.
-        if !is_stored || !is_redacted || self.payloads() != ToolPayloads::Store {
+        if !is_stored || self.payloads() != ToolPayloads::Store {
             return None;
         }
         Kept::of(context, given, &self.session, self.known, self.secrets)
