@@ -5,7 +5,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt::Display;
 use std::ops::Range;
 
-use crate::context::message::{AgentItem, AgentMessage, Content, ItemContent, ModelMessage, ModelToolResult};
+use crate::context::message::{
+    AgentItem, AgentMessage, Content, ItemContent, ModelMessage, ModelToolResult, inline_bytes,
+};
 use agent_core::event::{AgentResponse, EventPayload, Message, ToolOutcome};
 use agent_core::model::CallId;
 use agent_core::{CommitId, Seq};
@@ -78,6 +80,16 @@ impl Piece {
             Self::Items { items, .. } => items.iter().map(AgentItem::size_bytes).sum(),
             Self::Result(result) => result.size_bytes(),
             Self::Response { .. } | Self::Taken(_) | Self::Omitted(_) => 0,
+        }
+    }
+
+    /// Returns about how many bytes of memory it takes beyond those that count for the limits.
+    pub(super) fn hidden_bytes(&self) -> usize {
+        match self {
+            Self::Input { content, .. } => content.parts.iter().map(inline_bytes).sum(),
+            Self::Items { items, .. } => items.iter().map(AgentItem::hidden_bytes).sum(),
+            Self::Result(result) => result.content.iter().map(inline_bytes).sum(),
+            Self::System(_) | Self::Response { .. } | Self::Taken(_) | Self::Omitted(_) => 0,
         }
     }
 

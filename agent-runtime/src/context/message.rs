@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use agent_core::event::{AgentResponse, Citation, Message, ModelOrigin, Native, Part, ToolOutcome, ToolUse};
+use agent_core::event::{
+    AgentResponse, Citation, MediaSource, Message, ModelOrigin, Native, Part, ToolOutcome, ToolUse,
+};
 use agent_core::model::CallId;
 
 /// Bytes of room that a medium takes, whatever its size.
@@ -10,6 +12,9 @@ const MEDIA_BYTES: usize = 4 << 10;
 
 /// Bytes of room that a call or a result takes besides its text.
 const CALL_BYTES: usize = 32;
+
+/// Memory of a citation, about.
+const CITATION_BYTES: usize = 256;
 
 /// One message of a conversation, in the form that a model receives.
 ///
@@ -356,6 +361,19 @@ impl AgentItem {
         }
     }
 
+    /// Returns about how many bytes of memory its form of the provider's own, its citations and its medium take.
+    pub(super) fn hidden_bytes(&self) -> usize {
+        let native = self.native.as_ref().map_or(0, |native| native.item.get().len());
+        native
+            + match &self.content {
+                ItemContent::Text { citations, .. } => citations.len() * CITATION_BYTES,
+                // Counted as text only with a native form.
+                ItemContent::Reasoning(text) if self.native.is_none() => text.len(),
+                ItemContent::Part(part) => inline_bytes(part),
+                _ => 0,
+            }
+    }
+
     /// Returns whether the item counts as a message.
     pub(super) const fn is_message(&self) -> bool {
         !matches!(self.content, ItemContent::Reasoning(_))
@@ -397,6 +415,14 @@ impl ModelToolResult {
 
 fn lines(parts: &[Part]) -> String {
     parts.iter().filter_map(|part| part.text_view("")).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the bytes of the medium that a part holds.
+pub(super) fn inline_bytes(part: &Part) -> usize {
+    match part.media().map(|media| &media.source) {
+        Some(MediaSource::Inline(bytes)) => bytes.len(),
+        _ => 0,
+    }
 }
 
 /// Returns the room of a part.

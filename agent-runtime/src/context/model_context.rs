@@ -197,12 +197,20 @@ impl ModelContext {
 
     /// Adds an event that another writer has stored.
     pub(crate) fn observe(&mut self, event: &Event) -> Result<()> {
-        let end = end_of(event);
-        if let Some(part) = part_of(event)? {
-            self.window.push_back(end, part);
-        }
+        let (end, part) = (end_of(event), part_of(event));
+        let undecoded = match part {
+            Ok(part) => {
+                part.into_iter().for_each(|part| self.window.push_back(end, part));
+                None
+            }
+            Err(error) => Some(error),
+        };
+        // Also of an event that cannot be decoded.
         if let Some(taken) = taken_by(event) {
             self.window.push_back(end, Piece::Taken(taken));
+        }
+        if let Some(error) = undecoded {
+            return Err(error);
         }
         match &event.kind {
             kind if *kind == EventType::SESSION_COMPACTED => {

@@ -54,6 +54,8 @@ pub(super) struct Window {
     /// Parts, oldest first: the inputs that the summary does not replace, then those of the events after `start`.
     parts: VecDeque<Placed>,
     bytes: usize,
+    /// Bytes of memory that count for no limit: forms of the provider's own, media.
+    hidden_bytes: usize,
     messages: usize,
     /// Calls that were open when the window was read.
     open: Vec<CallId>,
@@ -138,6 +140,7 @@ impl Window {
 
     fn count(&mut self, part: &Piece) {
         self.bytes += part.size_bytes();
+        self.hidden_bytes += part.hidden_bytes();
         self.messages += part.messages();
     }
 
@@ -153,6 +156,7 @@ impl Window {
     pub(super) fn drop_commit(&mut self, end: Seq) {
         while let Some(placed) = self.parts.pop_front_if(|placed| placed.end == end) {
             self.bytes -= placed.part.size_bytes();
+            self.hidden_bytes -= placed.part.hidden_bytes();
             self.messages -= placed.part.messages();
         }
     }
@@ -160,7 +164,8 @@ impl Window {
     /// Returns about how much memory the parts and the messages made of them take, in bytes.
     pub(super) fn size_bytes(&self) -> usize {
         // Each has its texts.
-        self.bytes.saturating_mul(2).saturating_add(self.parts.len().saturating_mul(PART_BYTES))
+        let texts = self.bytes.saturating_add(self.hidden_bytes);
+        texts.saturating_mul(2).saturating_add(self.parts.len().saturating_mul(PART_BYTES))
     }
 
     /// Returns whether the window has more than the limits allow.

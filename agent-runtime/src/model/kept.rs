@@ -14,6 +14,9 @@ use agent_core::{CommitId, Seq, SessionId};
 /// Bytes of a context with hardly any message.
 const EACH_BYTES: usize = 4 << 10;
 
+/// Number of events that a context is continued by.
+const CONTINUED_MAX: u64 = 1_000;
+
 /// Context of a session at the end of a run.
 pub(crate) struct Kept {
     context: ModelContext,
@@ -24,6 +27,8 @@ pub(crate) struct Kept {
     commit: CommitId,
     /// Where its window begins.
     window: (Seq, Seq),
+    /// Bytes that the session stored.
+    stored: u64,
     /// Number of values of secrets that were redacted from it. The log may have one more redacted than the context has.
     secrets: usize,
 }
@@ -39,11 +44,20 @@ impl Kept {
     ) -> Option<Self> {
         let commit = session.recent.iter().find(|commit| commit.last == known)?.id;
         let is_whole = !context.needs_compaction() && context.damaged().is_empty();
-        is_whole.then_some(Self { context, given, known, commit, window: window_of(session), secrets })
+        is_whole.then_some(Self {
+            context,
+            given,
+            known,
+            commit,
+            window: window_of(session),
+            stored: stored(session),
+            secrets,
+        })
     }
 
     /// Returns the parts, and the last event that the context includes, if a run with these limits can go on from there;
-    /// `None` if the log does not have that commit there, the last commits do not show it, or another window was opened.
+    /// `None` if the log does not have that commit there, the last commits do not show it, another window was opened, or so much
+    /// came since that it is read from its end.
     pub(crate) fn at(
         self,
         session: &SessionRecord,
@@ -53,20 +67,30 @@ impl Kept {
         let is_there = session.recent.iter().any(|it| (it.id, it.last) == (self.commit, self.known));
         let is_same =
             self.context.limits() == limits && self.window == window_of(session) && self.secrets == secrets;
-        (is_there && is_same).then_some((self.context, self.given, self.known))
+        let events = session.head.get().saturating_sub(self.known.get());
+        let is_little = events <= CONTINUED_MAX
+            && stored(session).saturating_sub(self.stored) <= u64::try_from(limits.bytes).unwrap_or(u64::MAX);
+        (is_there && is_same && is_little).then_some((self.context, self.given, self.known))
     }
 
     /// Returns about how much memory it takes, in bytes.
     fn size_bytes(&self) -> usize {
         let media = self.given.as_ref().map_or(0, |given| MEDIA_MAX_BYTES.saturating_sub(given.room));
         let media = usize::try_from(media).unwrap_or(usize::MAX);
-        self.context.size_bytes().saturating_add(media).saturating_add(EACH_BYTES)
+        let target = self.given.as_ref().map_or(0, |given| given.target.size_bytes());
+        [self.context.size_bytes(), media, target, EACH_BYTES].into_iter().fold(0, usize::saturating_add)
     }
 }
 
 /// Returns where the window of a session begins: behind a cleared history, and behind a summary.
 fn window_of(session: &SessionRecord) -> (Seq, Seq) {
     (session.visible_from, session.summary)
+}
+
+/// Returns the bytes that a session stores, without its blobs.
+fn stored(session: &SessionRecord) -> u64 {
+    let bytes = &session.content_bytes;
+    bytes.texts.saturating_add(bytes.tool_results).saturating_add(bytes.reasoning)
 }
 
 /// Contexts of all conversations of a runtime, on the stores of all tenants.
@@ -93,7 +117,7 @@ struct All {
 type Place = (u64, SessionId);
 
 struct Entry {
-    kept: Kept,
+    kept: Box<Kept>,
     bytes: usize,
     use_number: u64,
 }
@@ -109,7 +133,7 @@ impl All {
     fn remove(&mut self, (stores, session): Place) -> Option<Kept> {
         let entry = self.kept.get_mut(&stores)?.remove(&session)?;
         self.forget(&entry);
-        Some(entry.kept)
+        Some(*entry.kept)
     }
 
     fn forget(&mut self, entry: &Entry) {
@@ -140,7 +164,10 @@ impl KeptContexts {
         let use_number = all.uses;
         all.bytes += bytes;
         all.used.insert(use_number, place);
-        all.kept.entry(place.0).or_default().insert(place.1, Entry { kept, bytes, use_number });
+        all.kept
+            .entry(place.0)
+            .or_default()
+            .insert(place.1, Entry { kept: Box::new(kept), bytes, use_number });
         while all.bytes > self.budget
             && let Some((_, oldest)) = all.used.first_key_value().map(|(number, place)| (*number, *place))
         {

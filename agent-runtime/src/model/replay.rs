@@ -123,6 +123,12 @@ impl ModelTarget {
         Given::new(self.clone(), Without::default()).add(context.messages().into()).into()
     }
 
+    /// Returns about how much memory it takes, in bytes.
+    pub(crate) fn size_bytes(&self) -> usize {
+        let tool = |tool: &ToolSpec| tool.name.len() + tool.description.len() + tool.input.get().len();
+        self.system.as_ref().map_or(0, String::len) + self.tools.iter().map(tool).sum::<usize>()
+    }
+
     /// Returns whether this target has made an answer, as far as the log says.
     fn answered(&self, said: &AgentMessage) -> bool {
         said.response.as_ref().and_then(|response| response.origin.as_ref()) == self.origin.as_ref()

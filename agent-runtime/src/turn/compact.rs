@@ -220,7 +220,9 @@ impl Driver {
             "" => self.first_message(point.until).await?,
             _ => None,
         };
-        Ok(Summary { text: mechanical(context.summary(), first, events, &limits), is_written: false })
+        // The first message may be from before a value became known.
+        let text = self.redacted(&mechanical(context.summary(), first, events, &limits));
+        Ok(Summary { text, is_written: false })
     }
 
     /// Returns the first message of the visible history, if it is up to a position and can be read.
@@ -294,7 +296,8 @@ impl Driver {
         self.missed.push((known, self.session.head.next()));
         // What cannot be read is found, and said, when the whole context is read.
         let is_read = self.catch_up(&mut context).await.is_ok();
-        if !is_read || std::mem::take(&mut self.stale) {
+        // One over the limits is read from its end, up to the limits.
+        if !is_read || std::mem::take(&mut self.stale) || context.needs_compaction() {
             return None;
         }
         self.known = self.session.head;
@@ -306,8 +309,9 @@ impl Driver {
     pub(super) fn context_to_keep(&mut self, context: ModelContext) -> Option<Kept> {
         let given = self.given.take();
         let is_stored = self.backlog.is_empty() && self.missed.is_empty() && !self.stale && !self.lost;
-        // A log that omits payloads has less than the context.
-        if !is_stored || self.payloads() != ToolPayloads::Store {
+        // A log that omits payloads or reasoning has less than the context.
+        let is_whole = self.payloads() == ToolPayloads::Store && self.settings.store_thinking;
+        if !is_stored || !is_whole {
             return None;
         }
         Kept::of(context, given, &self.session, self.known, self.secrets)
@@ -329,7 +333,8 @@ impl Driver {
     pub(super) async fn catch_up(&mut self, context: &mut ModelContext) -> Result<()> {
         let sessions = self.handle.runtime().storage.sessions.clone();
         for (after, before) in std::mem::take(&mut self.missed) {
-            let mut next = Some(ReadEvents::first(100).with_after(after).with_before(before));
+            let first = ReadEvents::first(100).with_after(after).with_before(before);
+            let mut next = Some(first.with_known_head(self.session.head));
             while let Some(read) = next {
                 let page = sessions.history_of(&self.session, read).await?;
                 for event in &page.events {

@@ -109,6 +109,8 @@ impl Driver {
                 // Before the caller has the report, and prompts again.
                 if let Some(kept) = kept.filter(|_| ended.is_ok()) {
                     self.handle.runtime().contexts.put(self.session.id, kept);
+                    // One that was seen deleted meanwhile is forgotten again.
+                    self.handle.cache_record(&self.handle.record());
                 }
                 ended
             }

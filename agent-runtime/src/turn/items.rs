@@ -9,7 +9,7 @@ use crate::model::replay::CANONICAL;
 use crate::turn::ask::Asked;
 use crate::turn::parts::ReceivedPart;
 use crate::turn::state::Driver;
-use agent_core::event::{AgentPart, AgentResponse, EventPayload, Message, Native, Part, ToolUse};
+use agent_core::event::{AgentPart, AgentResponse, Citation, EventPayload, Message, Native, Part, ToolUse};
 use agent_core::json::RawJson;
 use agent_core::model::CallId;
 use agent_core::text::check_text;
@@ -97,7 +97,7 @@ impl Driver {
             PartContent::Text { text, citations } => {
                 let shown = self.redacted(&text);
                 // Offsets and the native form belong to the text as it came.
-                let is_same = shown == text && part.is_done;
+                let is_same = shown == text && part.is_done && self.is_open(&citations);
                 said.text.push_str(&shown);
                 let mut message = Message::new(shown);
                 if is_same {
@@ -133,7 +133,7 @@ impl Driver {
                 EventPayload::AgentPart(item)
             }
             PartContent::Call(call) => {
-                let fault = call.malformed.as_ref().map(|input| input.fault.clone());
+                let fault = call.malformed.as_ref().map(|input| self.redacted(&input.fault));
                 let mut call = self.named(call, native, said, context)?;
                 call.part = index;
                 if let Some(fault) = fault {
@@ -187,6 +187,13 @@ impl Driver {
         let Ok(json) = RawJson::of(&part) else { return part };
         let shown = secrets.redact_json(json.clone());
         if shown == json { part } else { shown.to().unwrap_or(Part::Other(shown)) }
+    }
+
+    /// Returns whether no citation holds the value of a secret.
+    fn is_open(&self, citations: &Vec<Citation>) -> bool {
+        citations.is_empty()
+            || RawJson::of(citations)
+                .is_ok_and(|json| self.handle.runtime().redact_json(json.clone()) == json)
     }
 
     /// Returns the native form, unless it holds the value of a secret.

@@ -13,11 +13,12 @@ use agent_core::store::{Damaged, EventPage, Purge, ReadEvents, SessionStoreWrapp
 use agent_core::{
     Error, ErrorKind, MemoryStore, Result, SessionId, SessionStore, Storage, WorkspaceId, async_trait,
 };
-use agent_runtime::context::{ModelContext, ModelMessage};
+use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 use agent_runtime::secrets::{Secret, SecretName, SecretSource, Secrets};
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, Conversation, Gate, LlmProvider, ModelCapabilities, ModelRequest,
-    ModelTarget, Plugin, ScriptedProvider, ToolContext, ToolSpec, Turn,
+    ModelTarget, Plugin, ScriptedProvider, Summarizer, SummaryRequest, ToolContext, ToolSpec, Turn,
+    WrittenSummary,
 };
 
 #[derive(Debug)]
@@ -75,6 +76,16 @@ impl SecretSource for Rotating {
 /// Number of messages before those of a scene: so many that they are a segment of their own.
 const OLD: usize = 200;
 
+#[derive(Debug)]
+struct Brief;
+
+#[async_trait]
+impl Summarizer for Brief {
+    async fn summarize(&self, request: SummaryRequest) -> Result<WrittenSummary> {
+        Ok(format!("{} messages about rain", request.messages.len()).into())
+    }
+}
+
 struct Scene {
     store: Arc<Store>,
     storage: Storage,
@@ -100,6 +111,7 @@ impl Scene {
             .with_llm(ScriptedProvider::new([]).with_name("other").with_capabilities(small))
             .with_config(config.with_provider("scripted"))
             .with_plugin(Tools)
+            .with_summarizer(Brief)
             .with_storage(storage.clone())
             .with_secrets(secrets.clone())
             .build()
@@ -123,7 +135,8 @@ impl Scene {
         self.model.push(Turn::new().signed_thinking("I saw.").text("It rains."));
         self.chat.prompt(text).await.unwrap().finish().await.unwrap();
         let request = self.model.requests().pop().unwrap();
-        if self.agent.config().tool_payloads == ToolPayloads::Store {
+        let config = self.agent.config();
+        if config.tool_payloads == ToolPayloads::Store && config.store_thinking {
             self.check(&request, &self.model).await;
         }
         request
@@ -261,6 +274,43 @@ async fn another_model_is_given_what_it_takes() {
         matches!(message, ModelMessage::Agent(said) if said.items.iter().any(|item| item.native.is_some()))
     });
     assert_eq!(signed.count(), 9);
+}
+
+#[tokio::test]
+async fn reasoning_that_the_log_omits_is_not_kept() {
+    let scene = Scene::new(Config::new().with_store_thinking(false)).await;
+    let before = scene.ask("And now?").await;
+    let after = scene.ask("And then?").await;
+    assert_eq!(shared(&before, &after), 0);
+    let signed = after.messages.iter().filter(|message| {
+        matches!(message, ModelMessage::Agent(said) if said.items.iter().any(|item| item.native.is_some()))
+    });
+    assert_eq!(signed.count(), 1, "that of this run");
+}
+
+/// Returns the summary of a conversation that comes over its limits between two runs.
+async fn summary_of_too_much(kept: usize) -> String {
+    let limits = ContextLimits::new(1000, 40_000);
+    let scene = Scene::new(Config::new().with_context_limits(limits).with_context_cache_bytes(kept)).await;
+    let long = || NewEvent::user_message("x".repeat(9_000));
+    for _ in 0..3 {
+        scene.append(long()).await;
+    }
+    scene.ask("And now?").await;
+    for _ in 0..2 {
+        scene.append(long()).await;
+    }
+    scene.model.push(Turn::new().text("I see."));
+    scene.chat.prompt("What was it?").await.unwrap().finish().await.unwrap();
+    let now = scene.chat.refresh().await.unwrap();
+    let context = ModelContext::read(&*scene.storage.sessions, &now, limits).await.unwrap();
+    context.summary().expect("there is a summary").to_owned()
+}
+
+/// A conversation that came over its limits is read up to these, and its summary is that of a run which reads it so.
+#[tokio::test]
+async fn a_context_over_its_limits_is_read_again() {
+    assert_eq!(summary_of_too_much(128 << 20).await, summary_of_too_much(0).await);
 }
 
 #[tokio::test]
