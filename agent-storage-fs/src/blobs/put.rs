@@ -52,18 +52,22 @@ pub(crate) async fn sweep(
     sessions: impl Iterator<Item = (SessionWriter, Arc<SharedSession>, SessionId)> + Send,
     sweep: SweepBlobs,
 ) -> Result<SweptBlobs> {
-    let (mut swept, mut failed) = (SweptBlobs::default(), None);
+    let (mut swept, mut failed, mut in_doubt) = (SweptBlobs::default(), None, false);
     for (writer, cell, id) in sessions {
         let work = writer.with_lock(move |tenant, slot| sweep::sweep(tenant, &cell, slot, id, sweep));
         // What cannot be swept keeps nobody else's blobs.
         match work.await {
             Ok(done) => swept += done,
-            Err(error) => failed = failed.or(Some(error)),
+            Err(error) => {
+                in_doubt |= error.write_outcome() == WriteOutcome::Unknown;
+                failed = failed.or(Some(error));
+            }
         }
     }
     match failed {
         None => Ok(swept),
-        Some(error) if swept.blobs == 0 => Err(error),
+        Some(error) if swept.blobs == 0 && !in_doubt => Err(error),
+        // A part was done, or perhaps.
         Some(error) => Err(error.with_outcome(WriteOutcome::Unknown)),
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use agent_core::store::{SweepBlobs, SweptBlobs};
-use agent_core::{Result, SessionId};
+use agent_core::{Result, SessionId, WriteOutcome};
 use futures::TryStreamExt;
 
 use crate::error::is_damage;
@@ -57,8 +57,17 @@ pub(crate) async fn purge(slots: &Slots, id: SessionId) -> Result<()> {
 
 /// Removes the blobs of all ids for which blobs were put long ago, and no session was created.
 async fn without_sessions(slots: &Slots, dry_run: bool) -> Result<SweptBlobs> {
+    let mut swept = SweptBlobs::default();
+    match sweep_without_sessions(slots, dry_run, &mut swept).await {
+        // A part was done.
+        Err(error) if swept.blobs > 0 && !dry_run => Err(error.with_outcome(WriteOutcome::Unknown)),
+        done => done.map(|()| swept),
+    }
+}
+
+async fn sweep_without_sessions(slots: &Slots, dry_run: bool, swept: &mut SweptBlobs) -> Result<()> {
     let Slots { bucket, keys, .. } = slots;
-    let (mut swept, folder) = (SweptBlobs::default(), keys.early_all());
+    let folder = keys.early_all();
     let mut pages = bucket.pages(&folder, None, false, None);
     while let Some(page) = pages.try_next().await? {
         for (note, age) in page.keys.iter().zip(page.ages) {
@@ -66,14 +75,14 @@ async fn without_sessions(slots: &Slots, dry_run: bool) -> Result<SweptBlobs> {
             match newest(slots, id).await? {
                 // The age is a courtesy: whether the session may still be created is decided by its slot.
                 None if age.is_over(ORPHAN_MICROS) => {
-                    swept += remove_early(slots, id, copies(slots, id).await?, dry_run).await?;
+                    *swept += remove_early(slots, id, copies(slots, id).await?, dry_run).await?;
                 }
                 None => {
                     let young = bytes(&copies(slots, id).await?);
-                    swept += SweptBlobs::default().with_unfinished(young);
+                    *swept += SweptBlobs::default().with_unfinished(young);
                 }
                 Some(head) if head.head.kind == Kind::Void => {
-                    swept += remove(slots, copies(slots, id).await?, dry_run).await?;
+                    *swept += remove(slots, copies(slots, id).await?, dry_run).await?;
                     // A put that was sent before may still arrive. For so long the note stays.
                     if age.is_over(2 * ORPHAN_MICROS) {
                         delete_note(slots, note, dry_run).await?;
@@ -84,7 +93,7 @@ async fn without_sessions(slots: &Slots, dry_run: bool) -> Result<SweptBlobs> {
             }
         }
     }
-    Ok(swept)
+    Ok(())
 }
 
 async fn delete_note(slots: &Slots, note: &str, dry_run: bool) -> Result<()> {

@@ -320,33 +320,43 @@ async fn permanent_failure_loses_no_blob() {
     each_call_fails(&large(), 1, Fault::Fails(ENOSPC), true).await;
 }
 
-/// Any steps about blobs, by two processes in turn, some calls failing; then the power goes.
+/// Takes any steps about blobs, by two processes in turn, some calls failing; then the power goes. Returns how many disks were looked at.
+async fn course(seed: u64, tally: &mut Tally) -> usize {
+    let script = random(seed, 14);
+    let disk = Disk::new();
+    let dice = Effects::seeded(seed ^ 0xfa17, Timestamp::UNIX_EPOCH);
+    let rarity = [u64::MAX, 100, 40, 15][usize::try_from(seed / 3 % 4).unwrap()];
+    disk.fail(move |_, _: &Call| {
+        let roll = dice.random_u64();
+        roll.is_multiple_of(rarity).then(|| match roll / rarity % 5 {
+            0 => Fault::DoneButFails(EIO),
+            1 => Fault::Fails(ENOSPC),
+            2 => Fault::Short,
+            3 => Fault::Interrupted,
+            _ => Fault::Fails(EIO),
+        })
+    });
+    let outcomes = script.run(&disk, Sync::Full).await;
+    let fired = disk.heal();
+    tally.add(&fired);
+    let mut faults: Vec<_> = fired.iter().map(ToString::to_string).collect();
+    faults.push(format!("seed {seed}"));
+    let trace = disk.trace();
+    let some: Vec<_> = trace.moments().iter().rev().step_by(7).copied().collect();
+    cut(&script, &outcomes, &trace, &some, 6, &faults).await
+}
+
+/// A sweep of two ids cannot look at the blob of one, and removes those of the other, which is not durable: it is in doubt.
+#[tokio::test]
+async fn a_sweep_that_fails_twice_is_in_doubt() {
+    assert!(course(366, &mut Tally::default()).await > 0);
+}
+
 #[tokio::test]
 async fn random_steps_and_faults_lose_no_blob() {
     let (mut images, mut tally) = (0, Tally::default());
     for seed in seeds().step_by(3) {
-        let script = random(seed, 14);
-        let disk = Disk::new();
-        let dice = Effects::seeded(seed ^ 0xfa17, Timestamp::UNIX_EPOCH);
-        let rarity = [u64::MAX, 100, 40, 15][usize::try_from(seed / 3 % 4).unwrap()];
-        disk.fail(move |_, _: &Call| {
-            let roll = dice.random_u64();
-            roll.is_multiple_of(rarity).then(|| match roll / rarity % 5 {
-                0 => Fault::DoneButFails(EIO),
-                1 => Fault::Fails(ENOSPC),
-                2 => Fault::Short,
-                3 => Fault::Interrupted,
-                _ => Fault::Fails(EIO),
-            })
-        });
-        let outcomes = script.run(&disk, Sync::Full).await;
-        let fired = disk.heal();
-        tally.add(&fired);
-        let mut faults: Vec<_> = fired.iter().map(ToString::to_string).collect();
-        faults.push(format!("seed {seed}"));
-        let trace = disk.trace();
-        let some: Vec<_> = trace.moments().iter().rev().step_by(7).copied().collect();
-        images += cut(&script, &outcomes, &trace, &some, 6, &faults).await;
+        images += course(seed, &mut tally).await;
     }
     tally.print_counts("files with blobs");
     println!("proof: {images} disks with blobs after the loss of power, with faults before it");
