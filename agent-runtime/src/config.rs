@@ -131,6 +131,7 @@ pub struct Config {
     /// A run goes on with the context that the last run of its session in this process has left, and reads what is new in the log.
     /// The bytes are an estimate, for all conversations of the runtime and of those made from it; the ones that were used longest
     /// ago go first. What is kept changes no request: 0 keeps nothing, and each run reads the context from the log.
+    /// Only damage of what was read before is not noticed until the context is read again.
     pub context_cache_bytes: usize,
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use agent_core::clock::Effects;
 use agent_core::{Backend, Error, Result, SessionId, SessionStore, TenantId};
 
-use crate::error::{corrupt, failed};
+use crate::error::{corrupt, failed, in_doubt};
 use crate::io::{Io, IoFile, OpenMode, RealIo, append_full};
 use crate::medium::env::parent;
 use crate::medium::layout::{self, Layout};
@@ -54,7 +54,8 @@ impl FsStore {
     /// # Errors
     ///
     /// `Unsupported` for a folder that is no such export, also for a store of this version; `InvalidInput` if `to` exists;
-    /// `Corrupt` for a log with a line that is not of format 5. After an error, nothing is left.
+    /// `Corrupt` for a log with a line that is not of format 5. After an error nothing is left; if its outcome is unknown, the
+    /// whole new folder may be there.
     pub async fn convert_export(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> Result<()> {
         let (from, to) = (from.into(), to.into());
         let (part, tenants) = on_thread(move || convert(&from, &to)).await?;
@@ -92,8 +93,9 @@ impl Part {
     /// Gives the folder its name.
     fn publish(self) -> Result<()> {
         check_unused(&self.to)?;
-        let named = RealIo.rename(&self.path, &self.to).and_then(|()| RealIo.sync_dir(parent(&self.to)));
-        named.map_err(|error| failed("make the folder", &self.to, error))
+        RealIo.rename(&self.path, &self.to).map_err(|error| failed("make the folder", &self.to, error))?;
+        let synced = RealIo.sync_dir(parent(&self.to));
+        synced.map_err(|error| in_doubt("make durable the name of", &self.to, error))
     }
 }
 

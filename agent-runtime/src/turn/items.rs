@@ -190,9 +190,9 @@ impl Driver {
     }
 
     /// Returns whether no citation holds the value of a secret.
-    fn is_open(&self, citations: &Vec<Citation>) -> bool {
+    fn is_open(&self, citations: &[Citation]) -> bool {
         citations.is_empty()
-            || RawJson::of(citations)
+            || RawJson::of(&citations)
                 .is_ok_and(|json| self.handle.runtime().redact_json(json.clone()) == json)
     }
 

@@ -130,7 +130,9 @@ async fn remove(slots: &Slots, copies: Vec<Copy>, dry_run: bool) -> Result<Swept
             .try_for_each_concurrent(AT_ONCE, |copy| async move {
                 slots.bucket.delete(&copy.key, slots.bucket.deadline()).await
             })
-            .await?;
+            .await
+            // Others may be gone, and their id given up.
+            .map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
     }
     Ok(SweptBlobs::new(names.len() as u64, bytes))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_core::{Result, SessionId};
+use agent_core::{Result, SessionId, WriteOutcome};
 
 use crate::log::family::void;
 use crate::log::slot::{Entry, Kind, RECORD_PART};
@@ -12,7 +12,8 @@ use crate::medium::object::Age;
 /// Takes the first slot of a session that was not created, so that it cannot be. Returns `false` if it was created meanwhile.
 pub(crate) async fn give_up(slots: &Slots, id: SessionId) -> Result<bool> {
     void(slots, id, slots.bucket.deadline()).await?;
-    Ok(newest(slots, id).await?.is_some_and(|newest| newest.head.kind == Kind::Void))
+    let newest = newest(slots, id).await.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
+    Ok(newest.is_some_and(|newest| newest.head.kind == Kind::Void))
 }
 
 /// Returns the newest commit of a session, or the object that takes the slot so that there is none. Reads no more of an object than its

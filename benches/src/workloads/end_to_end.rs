@@ -1,12 +1,10 @@
 //! Turns of an open conversation, from the prompt to the report of the run, with a model that answers at once.
 
-use agent_core::Sessions;
-use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
-use agent_core::event::NewEvent;
-use agent_core::state::Reason;
 use agent_runtime::{AgentBuilder, AgentRuntime, EchoProvider};
 
 use super::place::Place;
+use super::write::prompt;
+use crate::ours::Ours;
 use crate::outcome::Outcome;
 use crate::report::Figure;
 use crate::rounds::compare;
@@ -37,7 +35,9 @@ async fn turns_after(place: &Place, before: u32) -> Outcome<Figure> {
     drop((chat, filling));
     let agent = agent(place, &path, false).await?;
     let chat = agent.conversation("long").await?;
-    let mut session = crate::ours::new_session(&agent.storage().sessions).await?;
+    let store = agent.storage().sessions.clone();
+    let session = crate::ours::new_session(&store).await?;
+    let mut bare = Ours { path, effects: store.effects().clone(), store, session };
     let sides = compare(
         &place.meter,
         TURNS,
@@ -49,7 +49,7 @@ async fn turns_after(place: &Place, before: u32) -> Outcome<Figure> {
         },
         async |times| {
             for _ in 0..times {
-                session = bare(&agent.storage().sessions, &session, &text).await?;
+                prompt(&mut bare, &text).await?;
             }
             Ok(Vec::new())
         },
@@ -62,21 +62,4 @@ async fn turns_after(place: &Place, before: u32) -> Outcome<Figure> {
 async fn agent(place: &Place, path: &std::path::Path, fills: bool) -> Outcome<AgentRuntime> {
     let storage = place.backend.open_storage(path, fills).await?;
     Ok(AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(storage).build()?)
-}
-
-/// The two commits of a turn, without a model and a runtime.
-async fn bare(
-    sessions: &Sessions,
-    now: &agent_core::session::SessionRecord,
-    text: &str,
-) -> Outcome<std::sync::Arc<agent_core::session::SessionRecord>> {
-    let effects = sessions.effects();
-    let run = effects.new_run_id();
-    let begin = Commit::seal(effects, now.id, now.head).with_event(NewEvent::user_message(text));
-    let begun =
-        sessions.commit(begin.with_trigger(Trigger::BeginRun(LeaseRequest::new("bench", run)))).await?;
-    let now = begun.session;
-    let end = Commit::seal(effects, now.id, now.head).with_fence(run, now.epoch);
-    let end = end.with_event(NewEvent::agent_message(text));
-    Ok(sessions.commit(end.with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)))).await?.session)
 }

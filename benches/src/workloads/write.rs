@@ -97,7 +97,7 @@ pub(super) async fn hand_over(place: &Place) -> Outcome<Figure> {
 pub(super) async fn run(place: &Place) -> Outcome<Figure> {
     let (mut ours, mut floor) = (place.new_store().await?, place.floor()?);
     for _ in 0..BEFORE / 2 {
-        prompt(&mut ours).await?;
+        prompt(&mut ours, &text()).await?;
         floor.write(1)?;
         floor.write(1)?;
     }
@@ -106,7 +106,7 @@ pub(super) async fn run(place: &Place) -> Outcome<Figure> {
         BATCH,
         async |times| {
             for _ in 0..times {
-                prompt(&mut ours).await?;
+                prompt(&mut ours, &text()).await?;
             }
             Ok(Vec::new())
         },
@@ -122,12 +122,13 @@ pub(super) async fn run(place: &Place) -> Outcome<Figure> {
     Ok(Figure::timed(place.backend, "run: two commits, with a lease", sides).aim(aim(place.backend)))
 }
 
-async fn prompt(ours: &mut Ours) -> Outcome {
+/// The two commits of a turn with these texts, without a model and a runtime.
+pub(super) async fn prompt(ours: &mut Ours, text: &str) -> Outcome {
     let run = ours.effects.new_run_id();
     let begin = Trigger::BeginRun(LeaseRequest::new("bench", run));
-    ours.commit(ours.seal().with_event(NewEvent::user_message(text())).with_trigger(begin)).await?;
+    ours.commit(ours.seal().with_event(NewEvent::user_message(text)).with_trigger(begin)).await?;
     let end = Trigger::EndRun(RunEnd::Completed(Reason::EndTurn));
-    let answer = ours.seal().with_fence(run, ours.session.epoch).with_event(NewEvent::agent_message(text()));
+    let answer = ours.seal().with_fence(run, ours.session.epoch).with_event(NewEvent::agent_message(text));
     ours.commit(answer.with_trigger(end)).await
 }
 

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
+use agent_core::event::{Citation, ToolOutcome};
 use agent_core::event::{EventPayload, NewEvent, SystemMessage};
 use agent_core::json::RawJson;
 use agent_core::model::{Patch, ToolPayloads};
@@ -14,29 +15,21 @@ use agent_core::{
     Error, ErrorKind, MemoryStore, Result, SessionId, SessionStore, Storage, WorkspaceId, async_trait,
 };
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
+use agent_runtime::schemars::JsonSchema;
 use agent_runtime::secrets::{Secret, SecretName, SecretSource, Secrets};
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, Conversation, Gate, LlmProvider, ModelCapabilities, ModelRequest,
-    ModelTarget, Plugin, ScriptedProvider, Summarizer, SummaryRequest, ToolContext, ToolSpec, Turn,
-    WrittenSummary,
+    AgentBuilder, AgentRuntime, Config, Conversation, Gate, LlmProvider, ModelCall, ModelCapabilities,
+    ModelEvent, ModelPart, ModelRequest, ModelTarget, PartKind, ScriptedProvider, Summarizer, SummaryRequest,
+    ToolContext, Turn, WrittenSummary, tool,
 };
+use serde::Deserialize;
 
-#[derive(Debug)]
-struct Tools;
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "agent_runtime::schemars")]
+struct Nothing {}
 
-#[async_trait]
-impl Plugin for Tools {
-    fn name(&self) -> &str {
-        "tools"
-    }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        vec![ToolSpec::new("look", "looks")]
-    }
-
-    async fn call(&self, _: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
-        RawJson::of(&"seen")
-    }
+async fn look(_: Nothing, _: ToolContext) -> Result<&'static str> {
+    Ok("seen")
 }
 
 /// Memory whose events can be marked as damaged.
@@ -44,6 +37,8 @@ impl Plugin for Tools {
 struct Store {
     under: MemoryStore,
     is_damaged: AtomicBool,
+    /// Number of events that were read.
+    read: AtomicUsize,
 }
 
 #[async_trait]
@@ -54,6 +49,7 @@ impl SessionStoreWrapper for Store {
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
         let mut page = SessionStore::read(&self.under, id, read).await?;
+        self.read.fetch_add(page.events.len(), SeqCst);
         if self.is_damaged.load(SeqCst) {
             page.damaged.push(Damaged::of("event 1", &Error::corrupt("it is damaged")));
         }
@@ -99,7 +95,11 @@ struct Scene {
 impl Scene {
     async fn new(config: Config) -> Self {
         let under = MemoryStore::new();
-        let store = Arc::new(Store { under: under.clone(), is_damaged: AtomicBool::new(false) });
+        let store = Arc::new(Store {
+            under: under.clone(),
+            is_damaged: AtomicBool::new(false),
+            read: AtomicUsize::new(0),
+        });
         let of: Storage = under.into();
         let storage = Storage::new(of.workspaces.clone(), store.clone(), of.bindings.clone());
         let model = ScriptedProvider::new([]).with_account("team");
@@ -110,7 +110,7 @@ impl Scene {
             .with_llm(model.clone())
             .with_llm(ScriptedProvider::new([]).with_name("other").with_capabilities(small))
             .with_config(config.with_provider("scripted"))
-            .with_plugin(Tools)
+            .with_tool(tool("look", "looks", look))
             .with_summarizer(Brief)
             .with_storage(storage.clone())
             .with_secrets(secrets.clone())
@@ -382,4 +382,78 @@ async fn contexts_share_a_budget_and_no_stores() {
     let before = ask(&chats[0]).await;
     assert_eq!(shared(&before, &ask(&chat).await), 0);
     assert!(shared(&before, &ask(&chats[0]).await) > 0);
+}
+
+/// A turn reads the events since the last one, however long the conversation is.
+#[tokio::test]
+async fn a_turn_reads_what_is_new() {
+    for (kept, is_all) in [(128 << 20, false), (0, true)] {
+        let scene = Scene::new(Config::new().with_context_cache_bytes(kept)).await;
+        scene.store.read.store(0, SeqCst);
+        scene.model.push(Turn::new().text("It rains."));
+        scene.chat.prompt("And now?").await.unwrap().finish().await.unwrap();
+        let read = scene.store.read.load(SeqCst);
+        assert_eq!(read > OLD, is_all, "{read} events with {kept} bytes");
+        assert!(is_all || read < 12, "{read} events");
+    }
+}
+
+/// What the log has without the value of a secret, the run that wrote it has without it, too.
+#[tokio::test]
+async fn what_is_redacted_in_the_log_is_redacted_in_the_context() {
+    let scene = Scene::new(Config::new()).await;
+    let name: SecretName = "token".parse().unwrap();
+    scene.secrets.reveal(WorkspaceId::DEFAULT, &name).await.unwrap();
+    let cited = ModelPart::text("See there.")
+        .with_citation(Citation::new("https://cats.example/a%20first%20value").with_title("a first value"));
+    let malformed = ModelCall::malformed("m1", "look", "{", "it has a first value");
+    let answer = [
+        ModelEvent::part_started(0, PartKind::Text),
+        ModelEvent::part_done(0, cited),
+        ModelEvent::part_started(1, PartKind::Call),
+        ModelEvent::part_done(1, ModelPart::call(malformed)),
+    ];
+    scene.model.push(answer.into_iter().fold(Turn::new(), Turn::event));
+    scene.model.push(Turn::new().text("It rains."));
+    scene.chat.prompt("Where?").await.unwrap().finish().await.unwrap();
+    let request = scene.model.requests().pop().unwrap();
+    scene.check(&request, &scene.model).await;
+    let results = request.messages.iter().filter_map(|message| match message {
+        ModelMessage::ToolResults(results) => Some(&results[0]),
+        _ => None,
+    });
+    let result = results.last().unwrap();
+    assert_eq!(result.outcome, ToolOutcome::Error);
+    assert!(result.output.contains("(secret token)"), "{}", result.output);
+    scene.ask("And now?").await;
+}
+
+/// A summary without a model quotes the first message, which may be from before a value was known.
+#[tokio::test]
+async fn a_summary_that_nobody_wrote_names_no_secret() {
+    let limits = ContextLimits::new(1000, 20_000);
+    let under = Storage::from(MemoryStore::new());
+    let model = ScriptedProvider::new([]);
+    let rotating = Rotating(Arc::new(Mutex::new("a first value")));
+    let secrets = Secrets::new(rotating);
+    let builder = AgentBuilder::new().with_llm(model.clone()).with_secrets(secrets.clone());
+    let config = Config::new().with_context_limits(limits);
+    let agent = builder.with_config(config).with_storage(under.clone()).build().unwrap();
+    let chat = agent.conversation("chat").await.unwrap();
+    let ask = async |text: String| {
+        model.push(Turn::new().text("Yes."));
+        chat.prompt(text).await.unwrap().finish().await.unwrap();
+        model.requests().pop().unwrap()
+    };
+    ask("My token is a first value.".to_owned()).await;
+    secrets.reveal(WorkspaceId::DEFAULT, &"token".parse().unwrap()).await.unwrap();
+    for _ in 0..3 {
+        let request = ask("x".repeat(9_000)).await;
+        let summary = request.messages.first().filter(|first| matches!(first, ModelMessage::Summary(_)));
+        if let Some(ModelMessage::Summary(text)) = summary {
+            assert!(text.contains("(secret token)") && !text.contains("a first value"), "{text}");
+            return;
+        }
+    }
+    panic!("there was no summary");
 }

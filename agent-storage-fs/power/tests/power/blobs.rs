@@ -14,10 +14,10 @@ use agent_core::{BlobName, ErrorKind, Result, SessionId, SessionStore};
 use agent_storage_fs::io::{Io, Kind};
 use agent_storage_fs::{FsStore, Sync};
 
-use crate::fault::{Call, EIO, EMFILE, ENOSPC, Fault, Tally};
+use crate::fault::{EIO, EMFILE, ENOSPC, Fault, Tally};
 use crate::model::Disk;
 use crate::script::{Outcome, Possible, SESSIONS, Script, Step, Thing, Value, Wrong, require, texts};
-use crate::{cut, each_call_fails, judge, seeds};
+use crate::{cut, each_call_fails, fail_by_chance, judge, seeds};
 
 /// Blobs by number; the last one has two chunks, and so a file with checksums.
 const SIZES: [usize; 3] = [20, 700, BLOB_CHUNK_BYTES + 100];
@@ -324,18 +324,7 @@ async fn permanent_failure_loses_no_blob() {
 async fn course(seed: u64, tally: &mut Tally) -> usize {
     let script = random(seed, 14);
     let disk = Disk::new();
-    let dice = Effects::seeded(seed ^ 0xfa17, Timestamp::UNIX_EPOCH);
-    let rarity = [u64::MAX, 100, 40, 15][usize::try_from(seed / 3 % 4).unwrap()];
-    disk.fail(move |_, _: &Call| {
-        let roll = dice.random_u64();
-        roll.is_multiple_of(rarity).then(|| match roll / rarity % 5 {
-            0 => Fault::DoneButFails(EIO),
-            1 => Fault::Fails(ENOSPC),
-            2 => Fault::Short,
-            3 => Fault::Interrupted,
-            _ => Fault::Fails(EIO),
-        })
-    });
+    fail_by_chance(&disk, seed, seed / 3);
     let outcomes = script.run(&disk, Sync::Full).await;
     let fired = disk.heal();
     tally.add(&fired);

@@ -288,6 +288,22 @@ fn step() -> usize {
     std::env::var("AGENT_STORAGE_DISK_STEP").map_or(150, |text| text.parse().unwrap())
 }
 
+/// Lets some calls fail. Of `course`s that follow each other, every fourth runs on a disk that works.
+pub(crate) fn fail_by_chance(disk: &Disk, seed: u64, course: u64) {
+    let dice = Effects::seeded(seed ^ 0xfa17, Timestamp::UNIX_EPOCH);
+    let rarity = [u64::MAX, 100, 40, 15][usize::try_from(course % 4).unwrap()];
+    disk.fail(move |_, _: &Call| {
+        let roll = dice.random_u64();
+        roll.is_multiple_of(rarity).then(|| match roll / rarity % 5 {
+            0 => Fault::DoneButFails(EIO),
+            1 => Fault::Fails(ENOSPC),
+            2 => Fault::Short,
+            3 => Fault::Interrupted,
+            _ => Fault::Fails(EIO),
+        })
+    });
+}
+
 /// Any steps, by two processes in turn, some calls failing; then the power goes.
 #[tokio::test]
 async fn random_steps_and_faults_lose_nothing() {
@@ -295,19 +311,7 @@ async fn random_steps_and_faults_lose_nothing() {
     for seed in seeds() {
         let script = Script::random(seed, 14);
         let disk = Disk::new();
-        let dice = Effects::seeded(seed ^ 0xfa17, Timestamp::UNIX_EPOCH);
-        // Every fourth script runs on a disk that works.
-        let rarity = [u64::MAX, 100, 40, 15][usize::try_from(seed % 4).unwrap()];
-        disk.fail(move |_, _: &Call| {
-            let roll = dice.random_u64();
-            roll.is_multiple_of(rarity).then(|| match roll / rarity % 5 {
-                0 => Fault::DoneButFails(EIO),
-                1 => Fault::Fails(ENOSPC),
-                2 => Fault::Short,
-                3 => Fault::Interrupted,
-                _ => Fault::Fails(EIO),
-            })
-        });
+        fail_by_chance(&disk, seed, seed);
         let outcomes = script.run(&disk, Sync::Full).await;
         let fired = disk.heal();
         tally.add(&fired);

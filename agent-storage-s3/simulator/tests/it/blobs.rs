@@ -346,6 +346,40 @@ async fn early_blobs_go_with_their_id() {
     assert_eq!(notes(), 0);
 }
 
+/// A sweep that fails after it has removed something, or has given up an id, is in doubt.
+#[tokio::test(start_paused = true)]
+async fn a_sweep_that_did_a_part_is_in_doubt() {
+    for (delivered, left) in [(0, 2), (1, 1)] {
+        let world = World::new(Dialect::S3, 1);
+        let store = world.open("writer").await;
+        let ids = [(); 2].map(|()| world.effects.new_session_id());
+        for id in ids {
+            put(&store, id, b"content").await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(8 * 24 * 3600)).await;
+        let sweeper = world.open("sweeper").await;
+        for _ in 0..delivered {
+            world.simulator.next(Op::Delete, Fault::Echo);
+        }
+        for _ in 0..8 {
+            world.simulator.next(Op::Delete, Fault::Refusal(403, "AccessDenied"));
+        }
+        let error = sweeper.blobs().sweep(SweepBlobs::without_session()).await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.write_outcome()),
+            (&ErrorKind::Denied, WriteOutcome::Unknown),
+            "{error}"
+        );
+        let keys: usize = ids.iter().map(|id| world.keys(*id).len()).sum();
+        assert_eq!(keys, left);
+        let new = NewSession::new(ids[0], WorkspaceId::DEFAULT);
+        let given_up = SessionStore::commit(&store, Commit::create(&world.effects, new)).await.is_err();
+        let new = NewSession::new(ids[1], WorkspaceId::DEFAULT);
+        let other = SessionStore::commit(&store, Commit::create(&world.effects, new)).await.is_err();
+        assert!(given_up || other, "a session was given up");
+    }
+}
+
 /// The deletion of a tenant removes all blobs, also those that were put before their session.
 #[tokio::test(start_paused = true)]
 async fn deleted_tenant_has_no_blobs() {
