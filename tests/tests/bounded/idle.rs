@@ -3,9 +3,12 @@
 use std::fs;
 use std::time::Duration;
 
+use agent_core::Result;
 use agent_core::event::NewEvent;
-use agent_runtime::{AgentBuilder, AgentRuntime, Config, EchoProvider};
+use agent_runtime::schemars::JsonSchema;
+use agent_runtime::{AgentBuilder, AgentRuntime, Config, EchoProvider, ToolContext, tool};
 use agent_tests::{Site, each_store};
+use serde::Deserialize;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
@@ -43,28 +46,32 @@ impl Held {
     }
 }
 
-/// An agent that keeps so many bytes of contexts between runs.
-async fn agent(site: &Site, kept: usize) -> AgentRuntime {
+/// An agent that keeps so many bytes of contexts between runs, and has a tool whose description is that long.
+async fn agent(site: &Site, kept: usize, described: usize) -> AgentRuntime {
     let storage = site.open().await;
     let config = Config::new().with_context_cache_bytes(kept);
-    AgentBuilder::new()
-        .with_llm(EchoProvider::new())
-        .with_config(config)
-        .with_storage(storage)
-        .build()
-        .unwrap()
+    let builder = AgentBuilder::new().with_llm(EchoProvider::new()).with_config(config);
+    builder.with_tool(tool("look", "x".repeat(described), look)).with_storage(storage).build().unwrap()
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "agent_runtime::schemars")]
+struct Nothing {}
+
+async fn look(_: Nothing, _: ToolContext) -> Result<&'static str> {
+    Ok("seen")
 }
 
 async fn idle(site: Site) {
     let kind = site.name;
-    let first = agent(&site, 0).await;
+    let first = agent(&site, 0, 1).await;
     for n in 0..=OPEN {
         let chat = first.conversation(&n.to_string()).await.unwrap();
         chat.ask("Hello").await.unwrap();
     }
     drop(first);
     // What every process has, whatever is open in it, is there after the first conversation.
-    let agent = agent(&site, 0).await;
+    let agent = agent(&site, 0, 1).await;
     agent.conversation(&OPEN.to_string()).await.unwrap().ask("Hello").await.unwrap();
     let before = Held::now().await;
     let mut chats = Vec::with_capacity(OPEN);
@@ -101,9 +108,9 @@ async fn idle_conversations_take_little_memory(site: Site) {
 each_store!(idle_conversations_take_little_memory and files, flavor = "multi_thread", worker_threads = 2);
 
 /// Returns how much more memory there is after a turn in each of many conversations, some long and some short.
-async fn after_turns(kept: usize) -> usize {
+async fn after_turns(kept: usize, described: usize) -> usize {
     let site = Site::new("memory").await;
-    let agent = agent(&site, kept).await;
+    let agent = agent(&site, kept, described).await;
     let mut chats = Vec::new();
     for n in 0..400 {
         let chat = agent.conversation(&n.to_string()).await.unwrap();
@@ -124,11 +131,14 @@ async fn after_turns(kept: usize) -> usize {
 async fn kept_contexts_take_the_memory_of_their_budget() {
     let _alone = alone().await;
     let budget = 16 << 20;
-    let none = timeout(STUCK, after_turns(0)).await.expect("a conversation hangs");
-    let kept = timeout(STUCK, after_turns(budget)).await.expect("a conversation hangs");
-    let all = timeout(STUCK, after_turns(1 << 30)).await.expect("a conversation hangs");
-    println!("{none} bytes without contexts, {kept} with those of {budget}, {all} with all");
-    assert!(kept - none < budget + (1 << 20), "{}", kept - none);
-    assert!(kept - none > budget / 2, "{}", kept - none);
-    assert!(all - none > 3 * budget / 2, "all are more than fit");
+    // With tools of an ordinary size, and with those of servers that say much.
+    for described in [10, 100_000] {
+        let none = timeout(STUCK, after_turns(0, described)).await.expect("a conversation hangs");
+        let kept = timeout(STUCK, after_turns(budget, described)).await.expect("a conversation hangs");
+        let all = timeout(STUCK, after_turns(1 << 30, described)).await.expect("a conversation hangs");
+        println!("{none} bytes without contexts, {kept} with those of {budget}, {all} with all");
+        assert!(kept - none < budget + (1 << 20), "{}", kept - none);
+        assert!(kept - none > budget / 2, "{}", kept - none);
+        assert!(all - none > 3 * budget / 2, "all are more than fit");
+    }
 }

@@ -418,11 +418,11 @@ async fn what_is_redacted_in_the_log_is_redacted_in_the_context() {
     scene.chat.prompt("Where?").await.unwrap().finish().await.unwrap();
     let request = scene.model.requests().pop().unwrap();
     scene.check(&request, &scene.model).await;
-    let results = request.messages.iter().filter_map(|message| match message {
+    let mut results = request.messages.iter().filter_map(|message| match message {
         ModelMessage::ToolResults(results) => Some(&results[0]),
         _ => None,
     });
-    let result = results.last().unwrap();
+    let result = results.next_back().unwrap();
     assert_eq!(result.outcome, ToolOutcome::Error);
     assert!(result.output.contains("(secret token)"), "{}", result.output);
     scene.ask("And now?").await;
