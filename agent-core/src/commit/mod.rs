@@ -1,8 +1,10 @@
 //! Commits: events and triggers that are applied together or not at all, sealed before the first attempt.
 
+pub(crate) mod optimistic;
 pub(crate) mod plan;
 
 pub use crate::model::precondition::Precondition;
+pub use optimistic::{OptimisticCommit, Planned};
 pub use plan::import::apply_untrusted;
 
 use std::sync::Arc;

@@ -3,6 +3,8 @@
 //! What a model is given is a function of the log that only grows: for a longer log, the messages of the shorter one are
 //! its first messages, byte for byte, until an event opens a new window (a compaction, or a cleared history).
 
+use serde::Deserialize;
+
 use crate::context::assemble::{Piece, Taken, assemble};
 use crate::context::limits::ContextLimits;
 use crate::context::message::ModelMessage;
@@ -456,9 +458,17 @@ fn taken_by(event: &Event) -> Option<Taken> {
         let done = created.inherited.inputs_done_through;
         return Some(Taken { claimed: done, done });
     }
-    let transition = event.transition().ok()??;
-    let (claimed, done) = (transition.inputs_claimed_through, transition.inputs_done_through);
+    let Progress { inputs_claimed_through: claimed, inputs_done_through: done } =
+        event.transition.as_ref()?.to().ok()?;
     claimed.or(done).map(|_| Taken { claimed: claimed.unwrap_or_default(), done: done.unwrap_or_default() })
+}
+
+/// Part of a [`Transition`](agent_core::model::Transition). Every other event of a window has one; parsing the whole of each
+/// takes as long as parsing the messages.
+#[derive(Deserialize)]
+struct Progress {
+    inputs_claimed_through: Option<Seq>,
+    inputs_done_through: Option<Seq>,
 }
 
 /// Reads the inputs that are repeated behind a summary, oldest first; the newest of them, if they are many. One that is

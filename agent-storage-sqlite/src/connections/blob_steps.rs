@@ -12,7 +12,7 @@ use rusqlite::{Connection, params};
 use crate::blobs::chunks::{StoredBlob, find, if_sound, is_complete, row_checksum};
 use crate::blobs::removal::{DELETED_BYTES, Deleted, delete, names, sweep};
 use crate::error::Step;
-use crate::log::commit::load_known;
+use crate::log::commit::current;
 use crate::medium::known::Known;
 use crate::medium::rows::{execute, first_number, int};
 
@@ -59,7 +59,7 @@ impl BlobStep {
         }
     }
 
-    pub(crate) fn run(&self, conn: &Connection, known: &mut Known, tenant: &Arc<str>) -> Step<BlobAnswer> {
+    pub(crate) fn run(&self, conn: &Connection, known: &Known, tenant: &Arc<str>) -> Step<BlobAnswer> {
         match self {
             Self::Begin(session, blob, at) => {
                 // Content that cannot be published is not read.
@@ -88,7 +88,7 @@ impl BlobStep {
             Self::Sweep(request, now) => {
                 if let Some(id) = request.session {
                     // Rebuilds a damaged record, and fails if the log does not end where it did.
-                    load_known(conn, known, tenant, id)?;
+                    current(conn, known, tenant, id)?;
                 }
                 return Ok(BlobAnswer::Swept(sweep(conn, tenant, *request, *now)?));
             }
@@ -108,13 +108,12 @@ fn swept_away() -> Error {
 /// Fails if the session is deleted, unless an event that is left names the blob: forks may read it.
 fn refuse_deleted(
     conn: &Connection,
-    known: &mut Known,
+    known: &Known,
     tenant: &Arc<str>,
     id: SessionId,
     name: BlobName,
 ) -> Step<()> {
-    load_known(conn, known, tenant, id)?;
-    let now = known.get(&(tenant.clone(), id));
+    let now = current(conn, known, tenant, id)?;
     let is_deleted = now.is_some_and(|now| now.session.status.state == SessionState::Deleted);
     if is_deleted && !names(conn, tenant, id, name)? {
         let text =
@@ -126,7 +125,7 @@ fn refuse_deleted(
 
 fn publish(
     conn: &Connection,
-    known: &mut Known,
+    known: &Known,
     tenant: &Arc<str>,
     id: SessionId,
     info: BlobInfo,

@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use agent_core::commit::{Commit, Committed, Step as CommitStep, Trigger};
+use agent_core::commit::{Commit, Committed, OptimisticCommit, Step as CommitStep, Trigger};
+use agent_core::event::Event;
 use agent_core::session::SessionRecord;
 use agent_core::state::Reason;
 use agent_core::store::{Purge, Purged, Rebuilt};
@@ -16,6 +17,7 @@ use crate::connections::blob_steps::{BlobAnswer, BlobStep};
 use crate::error::Step;
 use crate::log::{commit, rebuild};
 use crate::medium::known::Known;
+use crate::medium::session_rows::Rows;
 use crate::medium::stored::no_session;
 use crate::places::tenants::Removed;
 use crate::places::{tenants, workspaces};
@@ -25,7 +27,7 @@ pub(crate) type Change = Box<dyn Fn(&Connection, &str) -> Step<Box<dyn Any + Sen
 
 /// Write request. It can be executed again, from the start, until its transaction is committed.
 pub(crate) enum Request {
-    Commit(Box<Commit>),
+    Commit(Box<OptimisticCommit<Rows>>),
     Purge(Purge),
     /// Rewrites the whole file, so that nothing is left of what was erased, if that is pending.
     Rewrite,
@@ -85,7 +87,7 @@ impl Request {
         let takes = |step: &CommitStep| {
             matches!(step, CommitStep::Trigger(Trigger::BeginRun(_) | Trigger::Prepare(_)))
         };
-        matches!(self, Self::Commit(commit) if commit.steps.iter().any(takes))
+        matches!(self, Self::Commit(commit) if commit.commit().steps.iter().any(takes))
     }
 
     /// Returns whether the request may be lost in a power failure. A transaction of only such requests needs no sync.
@@ -96,14 +98,7 @@ impl Request {
     /// Returns about how many bytes the request writes.
     pub(crate) fn size_bytes(&self) -> usize {
         match self {
-            Self::Commit(commit) => commit
-                .steps
-                .iter()
-                .map(|step| match step {
-                    CommitStep::Event(event) => event.payload.get().len(),
-                    _ => 0,
-                })
-                .sum(),
+            Self::Commit(commit) => commit_size_bytes(commit.commit()),
             Self::Blob(step) => step.size_bytes(),
             _ => 0,
         }
@@ -128,13 +123,13 @@ impl Request {
     pub(crate) fn run(
         &self,
         conn: &Connection,
-        known: &mut Known,
+        known: &Known,
         holder: Option<&str>,
         tenant: &Arc<str>,
     ) -> Step<Answer> {
         match self {
             Self::BeginDeletion => {
-                known.retain(|(of, _), _| of != tenant);
+                known.remove_tenant(tenant);
                 return Ok(Answer::Removed(tenants::begin(conn, tenant)?));
             }
             Self::RemoveTenant => return Ok(Answer::Removed(tenants::remove(conn, tenant)?)),
@@ -152,7 +147,7 @@ impl Request {
     fn change(
         &self,
         conn: &Connection,
-        known: &mut Known,
+        known: &Known,
         holder: Option<&str>,
         tenant: &Arc<str>,
     ) -> Step<Answer> {
@@ -170,8 +165,8 @@ impl Request {
             Self::Mend(id) => {
                 known.remove(&(tenant.clone(), *id));
                 // The record may be valid and its summary damaged: both are written again.
-                let stored = rebuild::mend(conn, tenant, *id, true)?;
-                Answer::Session(stored.ok_or_else(|| no_session(*id))?.session)
+                let session = rebuild::mend(conn, tenant, *id, true)?;
+                Answer::Session(session.ok_or_else(|| no_session(*id))?)
             }
             Self::Rebuild { all } => {
                 known.clear();
@@ -192,4 +187,14 @@ impl Request {
             }
         })
     }
+}
+
+/// Returns about how many bytes a commit writes.
+pub(crate) fn commit_size_bytes(commit: &Commit) -> usize {
+    let size_bytes = |step: &CommitStep| match step {
+        CommitStep::Event(event) => event.payload.get().len(),
+        CommitStep::Trigger(Trigger::Restore(events)) => events.iter().map(Event::size_bytes).sum(),
+        _ => 0,
+    };
+    commit.steps.iter().map(size_bytes).sum()
 }

@@ -36,8 +36,6 @@ const MOMENT: Duration = Duration::from_millis(20);
 /// Time for which requests that need no sync wait for one that does, to share its transaction. A host notes that a
 /// workspace is in use when a turn begins, just before the first commit of the turn.
 const COMPANY: Duration = Duration::from_millis(2);
-/// Number of records that are cached.
-const KNOWN: usize = 256;
 /// Number of transactions between looks at the size of the write-ahead log.
 const LOG_CHECK: u32 = 32;
 /// Number of times that closing checks whether the log was removed, over about 20 ms. The log stays while other
@@ -65,6 +63,7 @@ impl Sender {
     pub(crate) async fn start(
         mut config: SqliteConfig,
         heads: Arc<Heads>,
+        known: Known,
         open: OpenState,
     ) -> Result<(Self, Arc<Files>, Access)> {
         let (messages, received) = mpsc::channel();
@@ -79,7 +78,7 @@ impl Sender {
                     heads,
                     holder: Holder::new(config.path.clone(), config.effects.clone()),
                     conn: (access == Access::Write).then_some(conn),
-                    known: Known::new(),
+                    known,
                     version: None,
                     schema: None,
                     config,
@@ -139,7 +138,7 @@ struct Writer {
     holder: Holder,
     /// Connection; `None` if the file is read-only, or after a failure that left its transaction in doubt.
     conn: Option<Connection>,
-    /// Records that this thread wrote or read last, as they are in the file at `version`.
+    /// Records that this thread wrote or read last. Those that count as current are as they are in the file at `version`.
     known: Known,
     /// SQLite's `data_version`, which changes as soon as another connection has written.
     version: Option<i64>,
@@ -368,9 +367,7 @@ impl Writer {
         let (mut answers, mut room) = (Vec::with_capacity(tasks.len()), Room::default());
         for task in tasks {
             let left = room.take(conn, &self.config.path, self.files.log(), &task.request);
-            match left
-                .and_then(|()| task.request.run(conn, &mut self.known, self.holder.name(), &task.tenant))
-            {
+            match left.and_then(|()| task.request.run(conn, &self.known, self.holder.name(), &task.tenant)) {
                 Ok(answer) => answers.push(Ok(answer)),
                 Err(Fault::Refused(error)) => answers.push(Err(error)),
                 Err(Fault::Sql(error)) => {
@@ -391,8 +388,8 @@ impl Writer {
         Ok(answers)
     }
 
-    /// Takes the write lock, waiting for other processes until `until`. If one of them has written, clears the cache
-    /// and checks that the file still has this version.
+    /// Takes the write lock, waiting for other processes until `until`. If one of them has written, no
+    /// remembered record counts as current, and this checks that the file still has this version.
     fn take_write_lock(&mut self, conn: &Connection, until: Instant) -> Result<()> {
         let mut wait = Wait::until(until, &self.config.effects);
         loop {
@@ -412,9 +409,8 @@ impl Writer {
             let checked = schema::check_again(conn, &self.config.path, &mut self.schema);
             checked.map_err(|error| self.failed(error))??;
         }
-        let changed = version != self.version;
-        if version.is_none() || changed || self.known.len() > KNOWN {
-            self.known.clear();
+        if version.is_none() || version != self.version {
+            self.known.others_wrote();
         }
         self.version = version;
         Ok(())

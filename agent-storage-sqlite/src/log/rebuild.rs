@@ -10,7 +10,6 @@ use rusqlite::{Connection, params};
 
 use crate::blobs::removal;
 use crate::error::{Fault, Step, corrupt};
-use crate::medium::known::StoredSession;
 use crate::medium::rows::{checksum, each, execute, first, first_number, int, number, optional, seq, text};
 use crate::medium::stored::{bury, event, log, new_log, no_session, record, write_record};
 
@@ -20,7 +19,7 @@ pub(crate) fn mend(
     tenant: &Arc<str>,
     id: SessionId,
     had_record: bool,
-) -> Step<Option<StoredSession>> {
+) -> Step<Option<Arc<SessionRecord>>> {
     let mended = session(conn, tenant, id, had_record)?;
     if mended.is_some() {
         tracing::warn!(session = %id, "the record of the session was damaged or missing; it is rebuilt from the log");
@@ -35,7 +34,7 @@ fn session(
     tenant: &Arc<str>,
     id: SessionId,
     had_record: bool,
-) -> Step<Option<StoredSession>> {
+) -> Step<Option<Arc<SessionRecord>>> {
     let name = id.to_string();
     let buried = buried(conn, tenant, &name)?;
     let is_buried = buried.is_some();
@@ -73,7 +72,7 @@ fn session(
         }
     };
     write_record(conn, tenant, log, &session, kept)?;
-    Ok(Some(StoredSession { log, session: Arc::new(session), is_recent: false }))
+    Ok(Some(Arc::new(session)))
 }
 
 /// Finds the number of a session's log whose row in `logs` another program deleted, from the row of the session's
@@ -208,7 +207,7 @@ pub(crate) fn delete_damaged(
 ) -> Step<Arc<SessionRecord>> {
     match session(conn, tenant, id, true) {
         Ok(None) => return Err(no_session(id).into()),
-        Ok(Some(stored)) if stored.session.status.state == SessionState::Deleted => return Ok(stored.session),
+        Ok(Some(session)) if session.status.state == SessionState::Deleted => return Ok(session),
         Ok(Some(_)) => {
             let text = format!("session {id} can be read; delete it by a commit");
             return Err(Error::invalid(text).into());

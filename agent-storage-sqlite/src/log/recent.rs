@@ -21,7 +21,7 @@ pub(crate) const COUNT: &str =
     "SELECT count(*) FROM sessions INDEXED BY sessions_recent WHERE tenant = ? AND is_recent = 1";
 
 /// Moves sessions of the tenant to the indexes by recency, if too many are recent.
-pub(crate) fn make_room(conn: &Connection, known: &mut Known, tenant: &Arc<str>) -> Step<()> {
+pub(crate) fn make_room(conn: &Connection, known: &Known, tenant: &Arc<str>) -> Step<()> {
     let count = usize::try_from(first_number(conn, COUNT, [tenant])?.unwrap_or(0)).unwrap_or(0);
     if count <= MOST {
         return Ok(());
@@ -39,8 +39,8 @@ pub(crate) fn make_room(conn: &Connection, known: &mut Known, tenant: &Arc<str>)
         execute(conn, "UPDATE sessions SET is_recent = 0 WHERE log = ?", [log])?;
         let sql = "UPDATE labels SET last_active_at = ?1 WHERE log = ?2 AND last_active_at <> ?1";
         execute(conn, sql, params![at, log])?;
-        if let Some(stored) = id.parse().ok().and_then(|id| known.get_mut(&(tenant.clone(), id))) {
-            stored.is_recent = false;
+        if let Ok(id) = id.parse() {
+            known.set_not_recent(&(tenant.clone(), id));
         }
     }
     Ok(())

@@ -8,22 +8,32 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Result, params, params_from_iter};
 
 use crate::medium::known::StoredSession;
-use crate::medium::rows::{checksum, event_checksum, execute, int};
+use crate::medium::rows::{checksum, event_checksum, execute, first_number, int};
+
+/// Values of the rows that a commit writes, which are made before the writer's turn.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    pub(crate) record: Changing,
+    /// The checksum and the JSON of each event.
+    events: Vec<(i64, String)>,
+}
+
+impl Rows {
+    pub(crate) fn of(tenant: &str, events: &[Event], after: &SessionRecord) -> Self {
+        let id = after.id.to_string();
+        let row = |event: &Event| {
+            let json = event.to_json();
+            (event_checksum(tenant, &id, event.seq, &json), json)
+        };
+        Self { record: Changing::of(tenant, after), events: events.iter().map(row).collect() }
+    }
+}
 
 /// Stores events in a session's log.
-pub(crate) fn insert_events(
-    conn: &Connection,
-    tenant: &str,
-    log: i64,
-    session: &SessionRecord,
-    events: &[Event],
-) -> Result<()> {
-    let id = session.id.to_string();
+pub(crate) fn insert_events(conn: &Connection, log: i64, events: &[Event], rows: &Rows) -> Result<()> {
     let mut insert =
         conn.prepare_cached("INSERT INTO events (log, seq, type, crc, json) VALUES (?, ?, ?, ?, ?)")?;
-    for event in events {
-        let json = event.to_json();
-        let crc = event_checksum(tenant, &id, event.seq, &json);
+    for (event, (crc, json)) in events.iter().zip(&rows.events) {
         insert.execute(params![log, int(event.seq.get()), event.kind.as_str(), crc, json])?;
     }
     Ok(())
@@ -31,7 +41,7 @@ pub(crate) fn insert_events(
 
 /// Columns of a record that change from commit to commit.
 #[derive(Debug)]
-struct Changing {
+pub(crate) struct Changing {
     epoch: Option<i64>,
     next_due_at: Option<i64>,
     summary_crc: i64,
@@ -41,7 +51,7 @@ struct Changing {
 }
 
 impl Changing {
-    fn of(tenant: &str, session: &SessionRecord) -> Self {
+    pub(crate) fn of(tenant: &str, session: &SessionRecord) -> Self {
         let (id, record) = (session.id.to_string(), session.to_json());
         let summary = to_text(&SessionSummary::from(session));
         Self {
@@ -67,21 +77,20 @@ macro_rules! update_sql {
             "UPDATE sessions SET reason = ?2, head = ?3, last_active_at = ?4, title = ?6, summary_crc = ?7, \
              record_crc = ?8, summary = ?9, record = ?10, version = random(), holder = iif(epoch IS ?11, holder, ?12), epoch = ?11",
             $indexed,
-            " WHERE log = ?13"
+            " WHERE log = ?13 RETURNING version"
         )
     };
 }
 
-/// Updates the stored record of a session, which is one of the recent ones then. A process that takes a lease is stored
-/// as its holder for as long as the lease lasts.
+/// Updates the stored record of a session, which is one of the recent ones then, and returns its new version. A process that
+/// takes a lease is stored as its holder for as long as the lease lasts.
 pub(crate) fn update_record(
     conn: &Connection,
-    tenant: &str,
     before: &StoredSession,
     session: &SessionRecord,
+    changing: &Changing,
     holder: Option<&str>,
-) -> Result<()> {
-    let (changing, log) = (Changing::of(tenant, session), before.log);
+) -> Result<i64> {
     let moves = !before.is_recent || before.session.status.state != session.status.state;
     let is_due = before.session.next_due_at() != session.next_due_at();
     let sql = match (moves, is_due) {
@@ -103,12 +112,9 @@ pub(crate) fn update_record(
         changing.record,
         changing.epoch,
         holder,
-        log,
+        before.log,
     ];
-    match execute(conn, sql, values)? {
-        1 => Ok(()),
-        changed => Err(rusqlite::Error::StatementChangedRows(changed)),
-    }
+    first_number(conn, sql, values)?.ok_or(rusqlite::Error::StatementChangedRows(0))
 }
 
 /// Returns the columns of a session's row that repeat parts of its record, for lists, with their values.
@@ -132,19 +138,19 @@ pub(crate) fn columns(session: &SessionRecord) -> [(&'static str, Value); 13] {
     ]
 }
 
-/// Stores the first record of a session, as one of the recent ones if `is_recent`.
+/// Stores the first record of a session, as one of the recent ones if `is_recent`, and returns its version.
 pub(crate) fn insert_record(
     conn: &Connection,
     tenant: &str,
     log: i64,
     session: &SessionRecord,
+    changing: &Changing,
     holder: Option<&str>,
     is_recent: bool,
-) -> Result<()> {
-    let changing = Changing::of(tenant, session);
+) -> Result<i64> {
     let sql = "INSERT INTO sessions (workspace, owner, state, reason, head, base, epoch, creator, parent, created_at, \
         last_active_at, next_due_at, title, log, tenant, id, holder, is_recent, summary_crc, record_crc, summary, \
-        record, version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, random())";
+        record, version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, random()) RETURNING version";
     let others = [
         Value::Integer(log),
         Value::Text(tenant.to_owned()),
@@ -153,11 +159,11 @@ pub(crate) fn insert_record(
         Value::Integer(i64::from(is_recent)),
         Value::Integer(changing.summary_crc),
         Value::Integer(changing.record_crc),
-        Value::Text(changing.summary),
-        Value::Text(changing.record),
+        Value::Text(changing.summary.clone()),
+        Value::Text(changing.record.clone()),
     ];
     let values = columns(session).into_iter().map(|(_, value)| value).chain(others);
-    execute(conn, sql, params_from_iter(values)).map(drop)
+    first_number(conn, sql, params_from_iter(values))?.ok_or(rusqlite::Error::StatementChangedRows(0))
 }
 
 /// Stores the changes of a commit to a session's labels. Their time stays as it was until the session is no recent one.

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::corrupt;
 use crate::medium::rows::{checksum, event_checksum, execute, first_number, int, number, text};
-use crate::medium::session_rows::{insert_record, replace_labels};
+use crate::medium::session_rows::{Changing, insert_record, replace_labels};
 
 /// Error for a session that never existed.
 pub(crate) fn no_session(id: SessionId) -> Error {
@@ -60,7 +60,8 @@ pub(crate) fn write_record(
     let holder =
         conn.query_row(sql, params![log, epoch], |row| row.get::<_, Option<String>>(0)).optional()?;
     execute(conn, "DELETE FROM sessions WHERE log = ?", [log])?;
-    insert_record(conn, tenant, log, session, holder.flatten().as_deref(), false)?;
+    let changing = Changing::of(tenant, session);
+    insert_record(conn, tenant, log, session, &changing, holder.flatten().as_deref(), false)?;
     if kept.is_some() {
         execute(conn, "UPDATE sessions SET kept = ? WHERE log = ?", params![kept, log])?;
     }

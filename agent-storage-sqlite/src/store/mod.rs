@@ -33,6 +33,7 @@ use crate::error::{Step, gone, is_refused_statement, log_is_used};
 use crate::lists::pages::{self, Listed};
 use crate::log::read::{self, Found};
 use crate::medium::files::Files;
+use crate::medium::known::Known;
 use crate::medium::rows::in_snapshot;
 use crate::medium::threads::Threads;
 use crate::medium::{path, rewrites};
@@ -85,6 +86,7 @@ struct Shared {
     readers: Readers,
     writer: Sender,
     heads: Arc<Heads>,
+    known: Known,
     open: OpenState,
     backups: Threads,
     /// Lock that is held while `end` waits for the threads.
@@ -136,11 +138,13 @@ impl SqliteStore {
             .map_err(|error| path::failed("use the path", &config.path, error))?;
         let heads = Arc::new(Heads::default());
         let open = OpenState::new(format!("the store {}", config.path.display()));
-        let (writer, files, access) = Sender::start(config.clone(), heads.clone(), open.clone()).await?;
+        let known = Known::default();
+        let started = Sender::start(config.clone(), heads.clone(), known.clone(), open.clone());
+        let (writer, files, access) = started.await?;
         config.access = access;
         let readers = Readers::new(&config, files.clone(), open.clone());
         let (backups, ending) = (Threads::default(), Mutex::default());
-        let shared = Arc::new(Shared { config, files, readers, writer, heads, open, backups, ending });
+        let shared = Arc::new(Shared { config, files, readers, writer, heads, known, open, backups, ending });
         Ok(Self { shared, tenant: TenantId::default().as_str().into() })
     }
 

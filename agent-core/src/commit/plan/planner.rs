@@ -50,14 +50,14 @@ pub enum Plan {
 
 impl Plan {
     /// Returns the answer for the commit's sender, after the plan was carried out.
-    pub fn committed(self) -> Committed {
+    pub fn committed(&self) -> Committed {
         match self {
-            Self::Answer(committed) => *committed,
+            Self::Answer(committed) => Committed::clone(committed),
             Self::Write { events, after, .. } => Committed {
                 first: events.first().map_or(after.head, |event| event.seq),
                 last: after.head,
                 epoch: after.recent.last().and_then(|commit| commit.epoch),
-                session: after,
+                session: after.clone(),
                 replayed: false,
             },
         }
