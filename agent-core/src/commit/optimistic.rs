@@ -15,7 +15,7 @@ use crate::session::SessionRecord;
 pub struct Planned<R> {
     /// The plan.
     pub plan: Plan,
-    /// What `encode` returned for [`Plan::Write`]; `None` for [`Plan::Answer`].
+    /// Result of `encode` for [`Plan::Write`]; `None` for [`Plan::Answer`].
     pub rows: Option<R>,
 }
 

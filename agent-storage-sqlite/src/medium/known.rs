@@ -1,4 +1,4 @@
-//! Records that the writer remembers, so that it does not read them again for each commit, and on which callers plan theirs.
+//! Records that the writer remembers and on which callers plan, so that they are not read again for each commit.
 
 use std::collections::HashMap;
 use std::mem;
