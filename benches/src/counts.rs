@@ -5,8 +5,10 @@ use std::ops::{Add, Sub};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// Syncs and bytes written, since some moment.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Counts {
     /// Flushes of the disk: the kernel's own count of the device, so that other programs' count too.
     pub(crate) syncs: u64,
@@ -57,6 +59,12 @@ impl Meter {
 /// The most memory that this process ever had, in bytes.
 pub(crate) fn peak_memory() -> u64 {
     status("VmHWM:")
+}
+
+/// Forgets the most memory that this process had until now, so that [`peak_memory`] is that from now on.
+pub(crate) fn reset_peak() -> std::io::Result<()> {
+    // Documentation/filesystems/proc.rst.
+    fs::write("/proc/self/clear_refs", "5")
 }
 
 /// The memory that this process has now, in bytes.

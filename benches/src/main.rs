@@ -28,7 +28,7 @@ use ours::Backend;
 use outcome::Outcome;
 use report::Figure;
 use tokio::runtime::Runtime;
-use workloads::{Place, WORKLOADS, idle, memory, processes};
+use workloads::{Place, WORKLOADS, idle, many, memory, processes};
 
 /// Measures the stores against a floor: the least that any implementation has to do on the same medium.
 ///
@@ -132,6 +132,10 @@ async fn against_floor(args: &Args) -> Outcome {
     if wanted.is_empty() {
         wanted = WORKLOADS.map(|work| work.name).to_vec();
     }
+    let is_measured = |store: &Backend| wanted.iter().any(|name| workloads::is_measured(name, *store));
+    if !stores.iter().any(is_measured) {
+        return Err("of these workloads none is measured in memory; `many` is".into());
+    }
     let machine = Machine::new(&std::env::temp_dir());
     if args.json {
         println!("{}", machine.json());
@@ -139,7 +143,7 @@ async fn against_floor(args: &Args) -> Outcome {
         println!("{}\n\n{}", machine.text(), Figure::head());
     }
     for store in stores {
-        for name in &wanted {
+        for name in wanted.iter().filter(|name| workloads::is_measured(name, store)) {
             let folder = tempfile::tempdir()?;
             let place = Place::new(store, folder.path().join(name), args.quick)?;
             for figure in workloads::run(name, &place).await? {
@@ -195,6 +199,7 @@ async fn worker(orders: &[String]) -> Outcome {
     match work.as_str() {
         "turns" => processes::worker(store, path.as_ref()).await,
         "idle" => idle::worker(store, path.as_ref()).await,
+        "many" => many::worker(store, path.as_ref(), more).await,
         way => memory::worker(store, path.as_ref(), session, way == "whole").await,
     }
 }

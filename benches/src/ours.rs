@@ -8,7 +8,7 @@ use agent_core::commit::Commit;
 use agent_core::event::{Event, NewEvent};
 use agent_core::session::{NewSession, SessionRecord};
 use agent_core::store::{PAGE_MAX, ReadEvents};
-use agent_core::{SessionStoreExt, Sessions, Storage, WorkspaceId};
+use agent_core::{MemoryStore, SessionStoreExt, Sessions, Storage, WorkspaceId};
 use agent_storage_fs::{FsConfig, Sync as FsSync};
 use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
 use bench_worker::text;
@@ -18,15 +18,19 @@ use crate::outcome::Outcome;
 /// Which store is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
+    Memory,
     Files,
     Sqlite,
 }
 
 impl Backend {
-    pub(crate) const ALL: [Self; 2] = [Self::Files, Self::Sqlite];
+    pub(crate) const ALL: [Self; 3] = [Self::Memory, Self::Files, Self::Sqlite];
+    /// Those that outlive their process.
+    pub(crate) const DURABLE: [Self; 2] = [Self::Files, Self::Sqlite];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Memory => "memory",
             Self::Files => "files",
             Self::Sqlite => "sqlite",
         }
@@ -44,6 +48,7 @@ impl Backend {
     /// Opens the stores at a path; to fill them, without syncs.
     pub(crate) async fn open_storage(self, path: &Path, fills: bool) -> Outcome<Storage> {
         Ok(match self {
+            Self::Memory => MemoryStore::new().into(),
             Self::Files => {
                 let sync = if fills { FsSync::Off } else { FsSync::Full };
                 FsConfig::new(path).with_sync(sync).open().await?.into()
@@ -62,6 +67,7 @@ impl Backend {
         fills: bool,
     ) -> Outcome<Arc<dyn agent_core::Backend>> {
         Ok(match self {
+            Self::Memory => Arc::new(MemoryStore::new()),
             Self::Files => {
                 let sync = if fills { FsSync::Off } else { FsSync::Full };
                 Arc::new(FsConfig::new(path).with_sync(sync).open().await?)

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::counts::{Counts, Meter};
 use crate::outcome::Outcome;
 
@@ -9,7 +11,7 @@ use crate::outcome::Outcome;
 pub(crate) const ROUNDS: u32 = 21;
 
 /// What the rounds of one side took and wrote, per operation.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Side {
     micros: Vec<f64>,
     counts: Counts,

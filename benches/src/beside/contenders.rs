@@ -55,7 +55,7 @@ impl Contender {
 /// Returns our stores and, unless `ours_only`, the other libraries, which are built first.
 pub(crate) fn chosen(ours_only: bool) -> Outcome<Vec<Contender>> {
     let program = std::env::current_exe()?;
-    let mut contenders: Vec<Contender> = Backend::ALL
+    let mut contenders: Vec<Contender> = Backend::DURABLE
         .iter()
         .map(|backend| Contender {
             name: backend.name().to_owned(),

@@ -15,6 +15,7 @@ use crate::workloads::{at_once, list};
 /// Runs the process of a store.
 pub(crate) fn serve(backend: Backend, arguments: &[String]) -> Outcome {
     match backend {
+        Backend::Memory => Err("the other libraries are measured beside files and SQLite".into()),
         Backend::Files => bench_worker::serve::<Files>(arguments),
         Backend::Sqlite => bench_worker::serve::<Sqlite>(arguments),
     }

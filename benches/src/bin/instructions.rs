@@ -5,8 +5,6 @@
 
 #![allow(clippy::print_stdout, reason = "a program that prints what it counted")]
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
 
@@ -15,13 +13,16 @@ use agent_core::commit::Commit;
 use agent_core::event::{Event, NewEvent};
 use agent_core::session::{NewSession, SessionRecord};
 use agent_core::{Plan, Timestamp, WorkspaceId, plan};
+use bench_limits::{Count, Limits};
 use bench_worker::{Outcome, text};
 
-/// File of the limits: the name of an operation and its instructions, one a line.
-const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
+const LIMITS: Limits = Limits {
+    file: concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt"),
+    about: "Instructions of one operation",
+    tolerance: 5,
+    command: ".ci/counts",
+};
 const START: Timestamp = Timestamp::from_micros(1_771_151_400_000_000);
-/// Most that a count may be above its limit, in percent.
-const TOLERANCE: u64 = 5;
 const EVENTS: usize = 10_000;
 
 /// An operation that is counted.
@@ -66,17 +67,18 @@ fn main() -> Outcome<ExitCode> {
         }
         _ => return Err("usage: instructions [--write]".into()),
     };
-    let mut counts = BTreeMap::new();
-    for operation in &OPERATIONS {
+    let mut counts = Vec::new();
+    for Operation { name, about, times, .. } in &OPERATIONS {
         // The preparation is counted alone and taken off.
-        let [alone, with] = [count(operation.name, 0)?, count(operation.name, operation.times)?];
-        counts.insert(operation.name, with.saturating_sub(alone) / operation.times);
+        let [alone, with] = [count(name, 0)?, count(name, *times)?];
+        let count = with.saturating_sub(alone) / times;
+        counts.push(Count { name: (*name).to_owned(), about: (*about).to_owned(), count });
     }
     if should_write {
-        std::fs::write(LIMITS, written(&counts))?;
-        println!("written: {LIMITS}");
+        LIMITS.write(&counts)?;
+        println!("written: {}", LIMITS.file);
     }
-    let (table, holds) = compared(&counts, &limits(&std::fs::read_to_string(LIMITS)?)?);
+    let (table, holds) = LIMITS.compare(&counts)?;
     println!("{table}");
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -97,55 +99,6 @@ fn count(name: &str, times: u64) -> Outcome<u64> {
         (true, Some(count)) => Ok(count),
         _ => Err(format!("valgrind counted nothing for {name}: {printed}").into()),
     }
-}
-
-fn written(counts: &BTreeMap<&str, u64>) -> String {
-    let mut text = format!(
-        "# Instructions of one operation. `.ci/instructions` fails if a count is more than {TOLERANCE} % above its limit;\n\
-         # `.ci/instructions --write` makes the counts of now the limits.\n"
-    );
-    for operation in &OPERATIONS {
-        // Writing to a string cannot fail.
-        let _ =
-            writeln!(text, "{} {}", operation.name, counts.get(operation.name).copied().unwrap_or_default());
-    }
-    text
-}
-
-fn limits(text: &str) -> Outcome<BTreeMap<&str, u64>> {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .map(|line| {
-            let (name, limit) = line.split_once(' ').ok_or_else(|| format!("no limit: {line:?}"))?;
-            Ok((name, limit.parse()?))
-        })
-        .collect()
-}
-
-/// Returns a table of counts and limits, and whether every count is within its limit.
-fn compared(counts: &BTreeMap<&str, u64>, limits: &BTreeMap<&str, u64>) -> (String, bool) {
-    let (mut table, mut holds) = (format!("{:<8}{:>14}{:>14}{:>9}", "", "instructions", "limit", ""), true);
-    for operation in &OPERATIONS {
-        let count = counts.get(operation.name).copied().unwrap_or_default();
-        let limit = limits.get(operation.name).copied().unwrap_or_default();
-        let percent = (count as f64 / limit.max(1) as f64 - 1.0) * 100.0;
-        let is_within = count > 0 && count * 100 <= limit * (100 + TOLERANCE);
-        let verdict = match is_within {
-            true => String::new(),
-            false => format!("  MORE THAN {TOLERANCE} % ABOVE"),
-        };
-        holds &= is_within;
-        // Writing to a string cannot fail.
-        let _ = write!(
-            table,
-            "\n{:<8}{count:>14}{limit:>14}{percent:>+8.1}%  {}{verdict}",
-            operation.name, operation.about
-        );
-    }
-    if !holds {
-        table += "\nFind what became slower. If it must be so, `.ci/instructions --write` renews the limits; say why in the commit.";
-    }
-    (table, holds)
 }
 
 /// Makes a session of [`EVENTS`] events and more, ten messages of 1 KiB in a commit: its log and its record.
@@ -220,36 +173,6 @@ fn parses(times: u64) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn counts(each: u64) -> BTreeMap<&'static str, u64> {
-        OPERATIONS.iter().map(|operation| (operation.name, each)).collect()
-    }
-
-    #[test]
-    fn count_above_its_limit_fails() {
-        let limits = counts(1_000);
-        assert!(compared(&counts(1_050), &limits).1);
-        assert!(compared(&counts(10), &limits).1);
-        let mut more = counts(1_000);
-        more.insert("parse", 1_051);
-        let (table, holds) = compared(&more, &limits);
-        assert!(!holds && table.contains("--write"), "{table}");
-        assert_eq!(table.matches("ABOVE").count(), 1, "{table}");
-    }
-
-    #[test]
-    fn count_or_limit_that_is_missing_fails() {
-        assert!(!compared(&BTreeMap::new(), &counts(1_000)).1);
-        assert!(!compared(&counts(1_000), &BTreeMap::new()).1);
-    }
-
-    #[test]
-    fn limits_are_read_as_they_are_written() {
-        let counts = counts(7);
-        assert_eq!(limits(&written(&counts)).unwrap(), counts);
-        let stored = std::fs::read_to_string(LIMITS).unwrap();
-        assert!(limits(&stored).unwrap().keys().eq(counts.keys()), "{stored}");
-    }
 
     #[test]
     fn operations_do_something() {

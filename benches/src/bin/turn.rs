@@ -1,79 +1,178 @@
-//! Counts what one turn costs on each store: a prompt, its answer by a model that echoes, and the end of the run.
+//! Counts what one turn needs on each store, and compares the counts with their limits: a prompt of 600 bytes, its answer by a model
+//! that echoes, and the end of the run.
 //!
-//! `cargo run --release -p benches --bin turn`; `-- SQLite` counts one store, as for `strace -f -c`.
+//! `cargo run --release -p benches --bin turn` needs `strace`; `-- --write` makes the counts of now the limits. `--count STORE TURNS
+//! KEPT TIMES` counts so many turns of one store in this process, as for `strace -f -c`.
 
 #![allow(clippy::print_stdout, reason = "a program that prints what it counted")]
 
 use std::alloc::System;
 use std::fs;
-use std::sync::Arc;
+use std::process::{Command, ExitCode};
 
-use agent_core::{MemoryStore, Result, Storage};
-use agent_runtime::{AgentBuilder, EchoProvider};
-use agent_storage_fs::FsStore;
+use agent_core::commit::{Commit, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::{MemoryStore, Storage};
+use agent_runtime::{AgentBuilder, Config, Conversation, EchoProvider};
+use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteStore;
+use bench_limits::{Count, Limits};
+use bench_worker::Outcome;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
+const LIMITS: Limits = Limits {
+    file: concat!(env!("CARGO_MANIFEST_DIR"), "/turn.txt"),
+    about: "Needs of one turn of a conversation",
+    tolerance: 5,
+    command: ".ci/counts",
+};
+
+const STORES: [&str; 3] = ["memory", "files", "SQLite"];
+
+/// Conversations: how many turns they have, and the bytes of contexts that are kept between turns.
+const CONVERSATIONS: [(&str, usize, usize); 3] = [
+    ("after 10 turns", 10, 128 << 20),
+    ("after 400 turns", 400, 128 << 20),
+    ("after 400 turns, of which nothing is kept in memory", 400, 0),
+];
+
 /// Turns before any is counted, and those that are.
-const WARM: u32 = 50;
-const TURNS: u32 = 500;
+const WARM: usize = 5;
+const TURNS: u64 = 20;
 
-/// System calls of this process that read, and that write.
-fn calls() -> (u64, u64) {
-    let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
-    let figure = |name| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0);
-    (figure("syscr:"), figure("syscw:"))
-}
+/// System calls that are not counted: how often a thread waits, starts or gets memory depends on the load of the machine.
+const NOT_COUNTED: [&str; 27] = [
+    "futex", "epoll_wait", "epoll_pwait", "epoll_ctl", "sched_yield", "sched_getaffinity", "clock_nanosleep",
+    "restart_syscall", "ppoll", "brk", "mmap", "munmap", "mremap", "mprotect", "madvise", "clone", "clone3",
+    "set_robust_list", "rseq", "rt_sigaction", "rt_sigprocmask", "sigaltstack", "prctl", "gettid", "exit",
+    "exit_group", "total",
+];
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!(
-        "{:<8}{:>8}{:>14}{:>14}{:>10}{:>10}",
-        "store", "prompt", "allocations", "bytes", "reads", "writes"
-    );
-    for size in [32, 4096] {
-        let folder = tempfile::tempdir()?;
-        let stores: [(&str, Storage); 3] = [
-            ("memory", MemoryStore::new().into()),
-            ("files", FsStore::open(folder.path().join("files")).await?.into()),
-            ("SQLite", SqliteStore::open(folder.path().join("agent.db")).await?.into()),
-        ];
-        let only = std::env::args().nth(1);
-        for (name, storage) in stores {
-            if only.as_ref().is_some_and(|only| only != name) {
-                continue;
+fn main() -> Outcome<ExitCode> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let should_write = match words.as_slice() {
+        [] => false,
+        ["--write"] => true,
+        ["--count", store, turns, kept, times] => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let counts = count(store, turns.parse()?, kept.parse()?, times.parse()?);
+            println!("{}", runtime.block_on(counts)?.map(|count| count.to_string()).join(" "));
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => return Err("usage: turn [--write]".into()),
+    };
+    let mut counts = Vec::new();
+    for store in STORES {
+        for (about, turns, kept) in CONVERSATIONS {
+            let anew = if kept == 0 { "-anew" } else { "" };
+            for (what, count) in counted(store, turns, kept)? {
+                let name = format!("{}-{turns}{anew}-{}", store.to_lowercase(), what.replace(' ', "-"));
+                counts.push(Count { name, about: format!("{what} of a turn on {store} {about}"), count });
             }
-            let model = Arc::new(EchoProvider::new());
-            let agent = AgentBuilder::new().with_llm(model).with_storage(storage).build()?;
-            let chat = agent.open(&"laptop".parse()?).await?;
-            let text = "x".repeat(size);
-            let (mut allocations, mut bytes, mut reads, mut writes) = (0, 0, 0, 0);
-            for turn in 0..WARM + TURNS {
-                let (heap, before) = (Region::new(ALLOCATOR), calls());
-                chat.prompt(&*text).await?.finish().await?;
-                let (heap, after) = (heap.change(), calls());
-                if turn >= WARM {
-                    allocations += heap.allocations + heap.reallocations;
-                    bytes += heap.bytes_allocated;
-                    reads += after.0 - before.0;
-                    writes += after.1 - before.1;
-                }
-                // So that each turn has as little to read as the first.
-                agent.storage().sessions.clear(chat.id()).await?;
-            }
-            let turns = u64::from(TURNS);
-            println!(
-                "{name:<8}{size:>8}{:>14}{:>14}{:>10}{:>10}",
-                allocations as u64 / turns,
-                bytes as u64 / turns,
-                reads / turns,
-                writes / turns,
-            );
-            agent.close().await?;
         }
     }
+    if should_write {
+        LIMITS.write(&counts)?;
+        println!("written: {}", LIMITS.file);
+    }
+    let (table, holds) = LIMITS.compare(&counts)?;
+    println!("{table}");
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Counts in processes of their own, the system calls by `strace`.
+fn counted(store: &str, turns: usize, kept: usize) -> Outcome<Vec<(&'static str, u64)>> {
+    let [turns, kept] = [turns, kept].map(|number| number.to_string());
+    let order = |times: u64| [store.to_owned(), turns.clone(), kept.clone(), times.to_string()];
+    let done = Command::new(std::env::current_exe()?).arg("--count").args(order(TURNS)).output()?;
+    let printed = String::from_utf8_lossy(&done.stdout);
+    let numbers: Vec<u64> = printed.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+    let [allocations, bytes, reads, writes] = numbers[..] else {
+        return Err(format!("{store}: {}", String::from_utf8_lossy(&done.stderr)).into());
+    };
+    // The preparation is counted alone and taken off.
+    let [alone, with] = [calls(&order(0))?, calls(&order(TURNS))?];
+    let calls = with.saturating_sub(alone).div_ceil(TURNS);
+    let counts = [("allocations", allocations), ("allocated bytes", bytes), ("reads", reads), ("writes", writes)];
+    Ok(counts.into_iter().chain([("system calls", calls)]).collect())
+}
+
+/// Counts the system calls of a process of this program that counts turns.
+fn calls(order: &[String]) -> Outcome<u64> {
+    let table = tempfile::NamedTempFile::new()?;
+    let done = Command::new("strace")
+        .args(["--follow-forks", "--summary-only", "--output"])
+        .arg(table.path())
+        .arg(std::env::current_exe()?)
+        .arg("--count")
+        .args(order)
+        .output()
+        .map_err(|error| {
+            format!("strace cannot be run ({error}); install it, for example by `apt-get install strace`")
+        })?;
+    if !done.status.success() {
+        return Err(format!("strace counted nothing: {}", String::from_utf8_lossy(&done.stderr)).into());
+    }
+    let mut sum = 0;
+    // Percent, seconds, microseconds a call, calls, errors if there are any, name.
+    for line in fs::read_to_string(table.path())?.lines() {
+        let words: Vec<_> = line.split_whitespace().collect();
+        if let [_, _, _, calls, .., name] = words[..]
+            && !NOT_COUNTED.contains(&name)
+        {
+            sum += calls.parse::<u64>().unwrap_or(0);
+        }
+    }
+    Ok(sum)
+}
+
+/// Counts so many turns of a conversation that has some already: allocations, allocated bytes, reads and writes of one.
+async fn count(store: &str, turns: usize, kept: usize, times: u64) -> Outcome<[u64; 4]> {
+    let folder = tempfile::tempdir()?;
+    let storage: Storage = match store {
+        "memory" => MemoryStore::new().into(),
+        // The view for people is written by time, and not by turns.
+        "files" => FsConfig::new(folder.path().join("files")).with_transcripts(false).open().await?.into(),
+        _ => SqliteStore::open(folder.path().join("agent.db")).await?.into(),
+    };
+    let config = Config::new().with_context_cache_bytes(kept);
+    let builder = AgentBuilder::new().with_llm(EchoProvider::new()).with_config(config);
+    let agent = builder.with_storage(storage).build()?;
+    let chat = agent.conversation("counted").await?;
+    let history = (WARM..turns).flat_map(|_| [NewEvent::user_message(text()), NewEvent::agent_message(text())]);
+    let sessions = &agent.storage().sessions;
+    let commit = Commit::seal(sessions.effects(), chat.id(), chat.record().head);
+    sessions.commit(commit.with_trigger(Trigger::ImportEvents(history.collect()))).await?;
+    for _ in 0..WARM {
+        turn(&chat).await?;
+    }
+    let (heap, before) = (Region::new(ALLOCATOR), transfers());
+    for _ in 0..times {
+        turn(&chat).await?;
+    }
+    let (heap, after) = (heap.change(), transfers());
+    agent.close().await?;
+    let allocations = (heap.allocations + heap.reallocations) as u64;
+    let counts = [allocations, heap.bytes_allocated as u64, after[0] - before[0], after[1] - before[1]];
+    Ok(counts.map(|count| count.div_ceil(times.max(1))))
+}
+
+fn text() -> String {
+    "x".repeat(600)
+}
+
+async fn turn(chat: &Conversation) -> Outcome {
+    chat.prompt(text()).await?.finish().await?;
     Ok(())
+}
+
+/// Returns the number of system calls of this process that read, and that write.
+fn transfers() -> [u64; 2] {
+    let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let figure = |name| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    ["syscr:", "syscw:"].map(|name| figure(name).unwrap_or(0))
 }

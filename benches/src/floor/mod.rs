@@ -16,6 +16,7 @@ pub(crate) fn of(backend: Backend, folder: &Path) -> Outcome<Box<dyn Floor>> {
     let folder = folder.join("floor");
     std::fs::create_dir_all(&folder)?;
     Ok(match backend {
+        Backend::Memory => return Err("there is no floor by hand of memory".into()),
         Backend::Files => Box::new(files::Files::new(folder)?),
         Backend::Sqlite => Box::new(sqlite::Sqlite::new(&folder.join("floor.db"))?),
     })

@@ -67,7 +67,8 @@ pub(crate) async fn turns(
     Ok(all)
 }
 
-fn latencies(side: &Side) -> String {
+/// The rate, the median and the 99th percentile of a side whose operations ran at once.
+pub(super) fn latencies(side: &Side) -> String {
     format!(
         "{:.0} turns/s, p50 {:.2} ms, p99 {:.2} ms",
         1e6 / side.quartiles()[1],

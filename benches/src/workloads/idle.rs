@@ -3,10 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use agent_core::Storage;
 use agent_runtime::{AgentBuilder, Config, EchoProvider};
-use agent_storage_fs::{FsConfig, Sync as FsSync};
-use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
 
 use super::place::Place;
 use crate::counts::memory;
@@ -36,10 +33,7 @@ pub(super) fn idle(place: &Place) -> Outcome<Figure> {
 
 /// What the other process does: says how many bytes its memory rose.
 pub(crate) async fn worker(backend: Backend, path: &Path) -> Outcome {
-    let storage: Storage = match backend {
-        Backend::Files => FsConfig::new(path).with_sync(FsSync::Off).open().await?.into(),
-        Backend::Sqlite => SqliteConfig::new(path).with_sync(SqliteSync::Off).open().await?.into(),
-    };
+    let storage = backend.open_storage(path, true).await?;
     // What is kept between runs has a budget of its own.
     let config = Config::new().with_context_cache_bytes(0);
     let builder = AgentBuilder::new().with_llm(EchoProvider::new()).with_config(config);

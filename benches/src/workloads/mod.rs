@@ -1,5 +1,6 @@
 //! Workloads: a module for each kind of work, the same for every store.
 
+use crate::ours::Backend;
 use crate::outcome::Outcome;
 use crate::peers;
 use crate::report::Figure;
@@ -13,6 +14,7 @@ mod end_to_end;
 mod fork;
 pub(crate) mod idle;
 pub(crate) mod list;
+pub(crate) mod many;
 pub(crate) mod memory;
 mod place;
 pub(crate) mod processes;
@@ -31,7 +33,7 @@ pub(crate) struct Workload {
 }
 
 /// Every workload, in the order in which all are measured.
-pub(crate) const WORKLOADS: [Workload; 21] = {
+pub(crate) const WORKLOADS: [Workload; 22] = {
     const fn new(name: &'static str, about: &'static str) -> Workload {
         Workload { name, about }
     }
@@ -53,6 +55,7 @@ pub(crate) const WORKLOADS: [Workload; 21] = {
         new("size", "Bytes on the disk for one message"),
         new("memory", "Peak memory of a process that loads 10,000 events, whole and streamed"),
         new("idle", "Memory of 1,000 conversations that are open and idle, for each"),
+        new("many", "A turn each of 1,000 conversations of 500 messages, and of 1,000 among 10,000; also in memory"),
         new("put-blob", "Put a blob, for each MiB"),
         new("read-blob", "Read and check a blob, for each MiB"),
         new("beside-blob", "Turns of 32 sessions while blobs are put, against the same without"),
@@ -62,6 +65,11 @@ pub(crate) const WORKLOADS: [Workload; 21] = {
         ),
     ]
 };
+
+/// Returns whether a workload is measured on a store: what writes to a disk is not in memory.
+pub(crate) fn is_measured(name: &str, backend: Backend) -> bool {
+    backend != Backend::Memory || name == "many"
+}
 
 /// Measures one workload.
 pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {
@@ -83,6 +91,7 @@ pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {
         "size" => vec![size::size(place).await?],
         "memory" => memory::memory(place).await?,
         "idle" => vec![idle::idle(place)?],
+        "many" => many::many(place).await?,
         "put-blob" => vec![blobs::put(place).await?],
         "read-blob" => vec![blobs::read(place).await?],
         "beside-blob" => vec![blobs::beside(place).await?],

@@ -41,7 +41,7 @@ pub(super) async fn last(place: &Place) -> Outcome<Vec<Figure>> {
         )
         .await?;
         let aim = match place.backend {
-            Backend::Files => "under 300 us",
+            Backend::Memory | Backend::Files => "under 300 us",
             Backend::Sqlite => "at most 4, under 300 us",
         };
         figures

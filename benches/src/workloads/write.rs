@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use agent_core::commit::{LeaseRequest, RunEnd, Trigger};
+use agent_core::Sessions;
+use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::NewEvent;
+use agent_core::session::SessionRecord;
 use agent_core::state::Reason;
 use bench_worker::text;
 
@@ -20,7 +22,7 @@ const BEFORE: u32 = 700;
 
 fn aim(backend: Backend) -> &'static str {
     match backend {
-        Backend::Files => "at most 1.2",
+        Backend::Memory | Backend::Files => "at most 1.2",
         Backend::Sqlite => "at most 1.3",
     }
 }
@@ -124,12 +126,25 @@ pub(super) async fn run(place: &Place) -> Outcome<Figure> {
 
 /// The two commits of a turn with these texts, without a model and a runtime.
 pub(super) async fn prompt(ours: &mut Ours, text: &str) -> Outcome {
-    let run = ours.effects.new_run_id();
+    prompt_session(&ours.store, &mut ours.session, text).await
+}
+
+/// The same in one of many sessions.
+pub(super) async fn prompt_session(
+    store: &Sessions,
+    session: &mut Arc<SessionRecord>,
+    text: &str,
+) -> Outcome {
+    let effects = store.effects();
+    let run = effects.new_run_id();
     let begin = Trigger::BeginRun(LeaseRequest::new("bench", run));
-    ours.commit(ours.seal().with_event(NewEvent::user_message(text)).with_trigger(begin)).await?;
+    let input = Commit::seal(effects, session.id, session.head).with_event(NewEvent::user_message(text));
+    *session = store.commit(input.with_trigger(begin)).await?.session;
     let end = Trigger::EndRun(RunEnd::Completed(Reason::EndTurn));
-    let answer = ours.seal().with_fence(run, ours.session.epoch).with_event(NewEvent::agent_message(text));
-    ours.commit(answer.with_trigger(end)).await
+    let answer = Commit::seal(effects, session.id, session.head).with_fence(run, session.epoch);
+    let answer = answer.with_event(NewEvent::agent_message(text)).with_trigger(end);
+    *session = store.commit(answer).await?.session;
+    Ok(())
 }
 
 /// The same commit at the end of a long session, and (as the floor) of a short one.

@@ -1,0 +1,241 @@
+//! Turns of many conversations in one process, through the runtime, with and without room for their contexts.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::session::SessionRecord;
+use agent_core::{Sessions, Storage, Timestamp};
+use agent_runtime::{AgentBuilder, AgentRuntime, Config, Conversation, EchoProvider};
+use futures::{StreamExt, TryStreamExt, stream};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+
+use super::at_once::latencies;
+use super::place::Place;
+use super::write::prompt_session;
+use crate::counts::{Meter, memory, peak_memory, reset_peak};
+use crate::ours::Backend;
+use crate::outcome::Outcome;
+use crate::report::{Figure, Measured};
+use crate::rounds::{Side, compare};
+
+/// Number of turns at the same time.
+const AT_ONCE: usize = 8;
+/// Number of turns of a round.
+const TURNS: u32 = 40;
+/// Messages of each conversation that has turns, and of one that has none.
+const MESSAGES: usize = 500;
+const IDLE_MESSAGES: usize = 20;
+/// Bytes of a message.
+const TEXT: usize = 600;
+/// Bytes of memory that hold the context of a conversation that has turns.
+const CONTEXT_BYTES: usize = 900_000;
+
+/// What one process measured.
+#[derive(Deserialize, Serialize)]
+struct Turns {
+    ours: Side,
+    floor: Side,
+    /// Microseconds of a turn while each conversation had its first one, which reads its context.
+    first: f64,
+    /// Bytes by which the most memory of the process exceeds what it had with all conversations open.
+    peak: u64,
+}
+
+/// Turns with contexts kept of all conversations, of a tenth and of none; then of all, with nine times as many conversations that
+/// are open and idle. Each in a process of its own, on the same store.
+pub(super) async fn many(place: &Place) -> Outcome<Vec<Figure>> {
+    let count = if place.quick { 100 } else { 1_000 };
+    let mut figures = Vec::new();
+    for (what, idle, kept) in
+        [("all kept", 0, count), ("a tenth kept", 0, count / 10), ("none kept", 0, 0), ("all kept", 9 * count, count)]
+    {
+        let path = place.path("store");
+        if place.backend != Backend::Memory {
+            let storage = place.backend.open_storage(&path, true).await?;
+            fill(storage.clone(), count, idle).await?;
+            storage.close().await?;
+        }
+        let among = if idle > 0 { format!(" among {}", count + idle) } else { String::new() };
+        let name = format!("{count} conversations{among}, {what}");
+        let turns = process(place.backend, &path, [count, idle, kept * CONTEXT_BYTES])?;
+        let sides = (turns.ours, turns.floor);
+        let note = format!(
+            "ours {}, floor {}; floor: two commits with a lease, {AT_ONCE} at a time; the first turn of each {:.0} us",
+            latencies(&sides.0),
+            latencies(&sides.1),
+            turns.first
+        );
+        figures.push(Figure::timed(place.backend, format!("{name}: a turn"), sides).note(note));
+        let measured = Measured::Value(turns.peak as f64 / f64::from(1 << 20), "MiB");
+        let note = "beyond what the process had with all conversations open".to_owned();
+        figures.push(Figure::new(place.backend, format!("{name}: peak memory"), measured).note(note));
+    }
+    Ok(figures)
+}
+
+/// Measures in a process of its own: so many conversations that have turns and that are idle, with a budget of contexts.
+fn process(backend: Backend, path: &Path, numbers: [usize; 3]) -> Outcome<Turns> {
+    let done = Command::new(std::env::current_exe()?)
+        .args(["--worker", "many", backend.name()])
+        .arg(path)
+        .args(numbers.map(|number| number.to_string()))
+        .output()?;
+    if !done.status.success() {
+        return Err(String::from_utf8_lossy(&done.stderr).into());
+    }
+    Ok(serde_json::from_slice(&done.stdout)?)
+}
+
+/// What the other process does: prints its [`Turns`].
+pub(crate) async fn worker(backend: Backend, path: &Path, numbers: &[String]) -> Outcome {
+    let numbers: Vec<usize> = numbers.iter().map(|number| number.parse()).collect::<Result<_, _>>()?;
+    let [count, idle, budget] = numbers[..] else { return Err("numbers are missing".into()) };
+    let storage = backend.open_storage(path, false).await?;
+    if backend == Backend::Memory {
+        fill(storage.clone(), count, idle).await?;
+    }
+    let agent = agent(storage, budget)?;
+    let chats = open(&agent, (0..count).map(busy_key)).await?;
+    let idle = open(&agent, (0..idle).map(idle_key)).await?;
+    let bare = open(&agent, (0..count).map(bare_key)).await?;
+    let bare: Vec<_> = bare.iter().map(|chat| Arc::new(Mutex::new(chat.record()))).collect();
+    let meter = Meter::new(path.parent().ok_or("the store is in no folder")?)?;
+    reset_peak()?;
+    let before = memory();
+
+    let (mut ours_order, mut floor_order) = (Order::new(count), Order::new(count));
+    let start = Instant::now();
+    turns(&chats, ours_order.next(count)).await?;
+    let first = start.elapsed().as_secs_f64() * 1e6 / count as f64;
+    let sessions = &agent.storage().sessions;
+    let (ours, floor) = compare(
+        &meter,
+        TURNS,
+        async |times| turns(&chats, ours_order.next(times as usize)).await,
+        async |times| bare_turns(sessions, &bare, floor_order.next(times as usize)).await,
+    )
+    .await?;
+    let peak = peak_memory().saturating_sub(before);
+    println!("{}", serde_json::to_string(&Turns { ours, floor, first, peak })?);
+    drop((chats, idle));
+    Ok(agent.close().await?)
+}
+
+fn agent(storage: Storage, budget: usize) -> Outcome<AgentRuntime> {
+    let config = Config::new().with_context_cache_bytes(budget);
+    Ok(AgentBuilder::new().with_llm(EchoProvider::new()).with_config(config).with_storage(storage).build()?)
+}
+
+fn busy_key(n: usize) -> String {
+    format!("busy/{n}")
+}
+
+fn idle_key(n: usize) -> String {
+    format!("idle/{n}")
+}
+
+fn bare_key(n: usize) -> String {
+    format!("bare/{n}")
+}
+
+async fn open(agent: &AgentRuntime, keys: impl Iterator<Item = String>) -> Outcome<Vec<Conversation>> {
+    let mut all = Vec::new();
+    for key in keys {
+        all.push(agent.conversation(&key).await?);
+    }
+    Ok(all)
+}
+
+/// Makes the conversations that are not there yet, each history in one commit, and the sessions of the floor.
+async fn fill(storage: Storage, count: usize, idle: usize) -> Outcome {
+    let agent = agent(storage, 0)?;
+    let histories = (0..count).map(|n| (busy_key(n), MESSAGES));
+    let histories = histories.chain((0..idle).map(|n| (idle_key(n), IDLE_MESSAGES)));
+    let all = histories.chain((0..count).map(|n| (bare_key(n), 0)));
+    in_tasks(all.map(|(key, messages)| {
+        let agent = agent.clone();
+        async move {
+            let chat = agent.conversation(&key).await?;
+            if messages == 0 || chat.record().counts.messages() > 0 {
+                return Ok(());
+            }
+            let history = (0..messages).map(|n| match n % 2 {
+                0 => NewEvent::user_message("x".repeat(TEXT)),
+                _ => NewEvent::agent_message("x".repeat(TEXT)),
+            });
+            let (sessions, record) = (&agent.storage().sessions, chat.record());
+            let commit = Commit::seal(sessions.effects(), record.id, record.head);
+            sessions.commit(commit.with_trigger(Trigger::ImportEvents(history.collect()))).await?;
+            Ok(())
+        }
+    }))
+    .await?;
+    Ok(())
+}
+
+/// Makes a turn in each of these conversations. Returns what each took.
+async fn turns(chats: &[Conversation], order: Vec<usize>) -> Outcome<Vec<Duration>> {
+    in_tasks(order.into_iter().map(|n| {
+        let chat = chats[n].clone();
+        async move {
+            chat.prompt("x".repeat(TEXT)).await?.finish().await?;
+            Ok(())
+        }
+    }))
+    .await
+}
+
+/// Makes the two commits of a turn in each of these sessions. Returns what each took.
+async fn bare_turns(
+    store: &Sessions,
+    sessions: &[Arc<Mutex<Arc<SessionRecord>>>],
+    order: Vec<usize>,
+) -> Outcome<Vec<Duration>> {
+    in_tasks(order.into_iter().map(|n| {
+        let (store, session) = (store.clone(), sessions[n].clone());
+        async move { prompt_session(&store, &mut *session.lock().await, &"x".repeat(TEXT)).await }
+    }))
+    .await
+}
+
+/// Runs each in a task of its own, [`AT_ONCE`] at a time. Returns what each took.
+async fn in_tasks<F>(turns: impl Iterator<Item = F>) -> Outcome<Vec<Duration>>
+where
+    F: Future<Output = Outcome> + Send + 'static,
+{
+    let tasks = turns.map(|turn| {
+        tokio::spawn(async move {
+            let start = Instant::now();
+            turn.await.map(|()| start.elapsed())
+        })
+    });
+    stream::iter(tasks).buffer_unordered(AT_ONCE).map(|done| done?).try_collect().await
+}
+
+/// Numbers in random order, the same in each process: all of them once, then all again.
+struct Order {
+    random: Effects,
+    count: usize,
+    left: Vec<usize>,
+}
+
+impl Order {
+    fn new(count: usize) -> Self {
+        Self { random: Effects::seeded(1, Timestamp::UNIX_EPOCH), count, left: Vec::new() }
+    }
+
+    /// Returns the next numbers, of which none is there twice.
+    fn next(&mut self, numbers: usize) -> Vec<usize> {
+        if self.left.len() < numbers {
+            self.left = (0..self.count).collect();
+            self.left.sort_by_cached_key(|_| self.random.random_u64());
+        }
+        self.left.split_off(self.left.len() - numbers)
+    }
+}
