@@ -47,8 +47,7 @@ impl Limits {
     ///
     /// If the file cannot be read, or is malformed.
     pub fn compare(&self, counts: &[Count]) -> Outcome<(String, bool)> {
-        let text =
-            std::fs::read_to_string(self.file).map_err(|error| format!("{}: {error}", self.file))?;
+        let text = std::fs::read_to_string(self.file).map_err(|error| format!("{}: {error}", self.file))?;
         Ok(self.compared(counts, read(&text)?))
     }
 
@@ -149,7 +148,9 @@ mod tests {
 
     #[test]
     fn count_or_limit_that_is_missing_fails() {
-        for (counted, limits) in [(&[][..], &counts(1_000)[..]), (&counts(1_000), &[]), (&counts(0), &counts(9))] {
+        for (counted, limits) in
+            [(&[][..], &counts(1_000)[..]), (&counts(1_000), &[]), (&counts(0), &counts(9))]
+        {
             assert!(!compared(counted, limits).1, "{counted:?}");
         }
         assert!(read("plan").is_err() && read("plan x").is_err());

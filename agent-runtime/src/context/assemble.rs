@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::ops::Range;
 
 use crate::context::message::{
-    AgentItem, AgentMessage, Content, ItemContent, ModelMessage, ModelToolResult, inline_bytes,
+    AgentItem, AgentMessage, Content, ItemContent, ModelMessage, ModelToolResult, Shown, inline_bytes,
 };
 use agent_core::event::{AgentResponse, EventPayload, Message, ToolOutcome};
 use agent_core::model::CallId;
@@ -112,15 +112,15 @@ impl Piece {
     pub(super) fn of(body: EventPayload, seq: Seq, commit: CommitId) -> Option<Self> {
         let one = |item| Self::Items { commit, items: vec![item] };
         Some(match body {
-            EventPayload::UserMessage(message) | EventPayload::UserDefineOutcome(message) => {
-                let shown = shown_text(&message, seq);
+            EventPayload::UserMessage(mut message) | EventPayload::UserDefineOutcome(mut message) => {
+                let shown = take_shown(&mut message, seq);
                 Self::Input { seq, content: Content::of(message, shown) }
             }
             EventPayload::SystemMessage(message) if !message.custom => {
                 Self::System(whole_or_ends(message.text, TEXT_MAX_BYTES))
             }
-            EventPayload::AgentMessage(message) => {
-                let shown = shown_text(&message, seq);
+            EventPayload::AgentMessage(mut message) => {
+                let shown = take_shown(&mut message, seq);
                 Self::Items { commit, items: AgentItem::of(message, shown) }
             }
             EventPayload::AgentThinking(message) => {
@@ -150,16 +150,18 @@ impl Piece {
     }
 }
 
-/// Returns as much of a message's text as its event says.
-fn shown_text(message: &Message, seq: Seq) -> String {
-    let text = message.text.clone();
-    match message.shown.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)) {
+/// Takes the text of a message. Returns as much of it as the event says.
+fn take_shown(message: &mut Message, seq: Seq) -> Shown {
+    let text = std::mem::take(&mut message.text);
+    let bytes = text.len();
+    let text = match message.shown.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)) {
         Some(bytes) if message.readable && bytes < text.len() => {
             ends_with(&text, bytes, |left_out| cut_mark(format_args!("{MESSAGE}{seq}"), left_out, text.len()))
         }
         Some(bytes) => shortened(text, bytes),
         None => whole_or_ends(text, TEXT_MAX_BYTES),
-    }
+    };
+    Shown { is_whole: text.len() == bytes, text }
 }
 
 /// Returns the text, or the beginning and the end of one that is longer than `max`.
@@ -353,7 +355,8 @@ impl Assembler {
     fn push(&mut self, commit: CommitId, item: AgentItem) {
         let open = self.open.get_or_insert_with(|| OpenMessage {
             commit,
-            items: Vec::new(),
+            // Most answers are one item.
+            items: Vec::with_capacity(1),
             response: None,
             results: HashMap::new(),
         });

@@ -81,6 +81,14 @@ impl ModelMessage {
     }
 }
 
+/// Text of a message as a model is shown it.
+#[derive(Debug)]
+pub(super) struct Shown {
+    pub(super) text: String,
+    /// True if it is the whole text.
+    pub(super) is_whole: bool,
+}
+
 /// Content of a person's message: texts, media and other parts, in order.
 ///
 /// ```
@@ -115,16 +123,15 @@ impl Content {
     }
 
     /// Returns the parts of a message whose text is shown as `shown`.
-    pub(super) fn of(message: Message, shown: String) -> Self {
+    pub(super) fn of(message: Message, Shown { text, is_whole }: Shown) -> Self {
         if message.parts.is_empty() {
-            return shown.into();
+            return text.into();
         }
-        let is_cut = shown.len() != message.text.len();
         let is_text = |part: &Part| matches!(part, Part::Text { .. } | Part::Refusal { .. });
-        let mut shown = Some(shown);
+        let mut shown = Some(text);
         let mut parts = Vec::with_capacity(message.parts.len());
         for mut part in message.parts {
-            if is_cut && is_text(&part) {
+            if !is_whole && is_text(&part) {
                 // A shortened text stands in the place of the first.
                 let Some(text) = shown.take() else { continue };
                 part = Part::text(text);
@@ -336,12 +343,12 @@ impl AgentItem {
     }
 
     /// Returns the items of an agent's message, whose text is shown as `shown`.
-    pub(super) fn of(mut message: Message, shown: String) -> Vec<Self> {
-        // Offsets and the native form belong to the whole text.
-        let is_whole = shown.len() == message.text.len();
+    pub(super) fn of(message: Message, shown: Shown) -> Vec<Self> {
         if message.parts.is_empty() {
-            let citations = if is_whole { std::mem::take(&mut message.citations) } else { Vec::new() };
-            let content = ItemContent::Text { text: shown, citations };
+            // Offsets and the native form belong to the whole text.
+            let Shown { text, is_whole } = shown;
+            let citations = if is_whole { message.citations } else { Vec::new() };
+            let content = ItemContent::Text { text, citations };
             return vec![Self { content, native: message.native.filter(|_| is_whole) }];
         }
         let item = |part| match part {

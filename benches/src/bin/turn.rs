@@ -45,10 +45,33 @@ const TURNS: u64 = 20;
 
 /// System calls that are not counted: how often a thread waits, starts or gets memory depends on the load of the machine.
 const NOT_COUNTED: [&str; 27] = [
-    "futex", "epoll_wait", "epoll_pwait", "epoll_ctl", "sched_yield", "sched_getaffinity", "clock_nanosleep",
-    "restart_syscall", "ppoll", "brk", "mmap", "munmap", "mremap", "mprotect", "madvise", "clone", "clone3",
-    "set_robust_list", "rseq", "rt_sigaction", "rt_sigprocmask", "sigaltstack", "prctl", "gettid", "exit",
-    "exit_group", "total",
+    "futex",
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_ctl",
+    "sched_yield",
+    "sched_getaffinity",
+    "clock_nanosleep",
+    "restart_syscall",
+    "ppoll",
+    "brk",
+    "mmap",
+    "munmap",
+    "mremap",
+    "mprotect",
+    "madvise",
+    "clone",
+    "clone3",
+    "set_robust_list",
+    "rseq",
+    "rt_sigaction",
+    "rt_sigprocmask",
+    "sigaltstack",
+    "prctl",
+    "gettid",
+    "exit",
+    "exit_group",
+    "total",
 ];
 
 fn main() -> Outcome<ExitCode> {
@@ -97,7 +120,8 @@ fn counted(store: &str, turns: usize, kept: usize) -> Outcome<Vec<(&'static str,
     // The preparation is counted alone and taken off.
     let [alone, with] = [calls(&order(0))?, calls(&order(TURNS))?];
     let calls = with.saturating_sub(alone).div_ceil(TURNS);
-    let counts = [("allocations", allocations), ("allocated bytes", bytes), ("reads", reads), ("writes", writes)];
+    let counts =
+        [("allocations", allocations), ("allocated bytes", bytes), ("reads", reads), ("writes", writes)];
     Ok(counts.into_iter().chain([("system calls", calls)]).collect())
 }
 
@@ -143,7 +167,8 @@ async fn count(store: &str, turns: usize, kept: usize, times: u64) -> Outcome<[u
     let builder = AgentBuilder::new().with_llm(EchoProvider::new()).with_config(config);
     let agent = builder.with_storage(storage).build()?;
     let chat = agent.conversation("counted").await?;
-    let history = (WARM..turns).flat_map(|_| [NewEvent::user_message(text()), NewEvent::agent_message(text())]);
+    let history =
+        (WARM..turns).flat_map(|_| [NewEvent::user_message(text()), NewEvent::agent_message(text())]);
     let sessions = &agent.storage().sessions;
     let commit = Commit::seal(sessions.effects(), chat.id(), chat.record().head);
     sessions.commit(commit.with_trigger(Trigger::ImportEvents(history.collect()))).await?;

@@ -52,9 +52,12 @@ struct Turns {
 pub(super) async fn many(place: &Place) -> Outcome<Vec<Figure>> {
     let count = if place.quick { 100 } else { 1_000 };
     let mut figures = Vec::new();
-    for (what, idle, kept) in
-        [("all kept", 0, count), ("a tenth kept", 0, count / 10), ("none kept", 0, 0), ("all kept", 9 * count, count)]
-    {
+    for (what, idle, kept) in [
+        ("all kept", 0, count),
+        ("a tenth kept", 0, count / 10),
+        ("none kept", 0, 0),
+        ("all kept", 9 * count, count),
+    ] {
         let path = place.path("store");
         if place.backend != Backend::Memory {
             let storage = place.backend.open_storage(&path, true).await?;

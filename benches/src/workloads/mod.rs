@@ -55,7 +55,10 @@ pub(crate) const WORKLOADS: [Workload; 22] = {
         new("size", "Bytes on the disk for one message"),
         new("memory", "Peak memory of a process that loads 10,000 events, whole and streamed"),
         new("idle", "Memory of 1,000 conversations that are open and idle, for each"),
-        new("many", "A turn each of 1,000 conversations of 500 messages, and of 1,000 among 10,000; also in memory"),
+        new(
+            "many",
+            "A turn each of 1,000 conversations of 500 messages, and of 1,000 among 10,000; also in memory",
+        ),
         new("put-blob", "Put a blob, for each MiB"),
         new("read-blob", "Read and check a blob, for each MiB"),
         new("beside-blob", "Turns of 32 sessions while blobs are put, against the same without"),

@@ -114,8 +114,9 @@ async fn after_turns(kept: usize, described: usize) -> usize {
     let mut chats = Vec::new();
     for n in 0..400 {
         let chat = agent.conversation(&n.to_string()).await.unwrap();
-        let text = || NewEvent::user_message("x".repeat(if n % 2 == 0 { 1000 } else { 10 }));
-        let events = (0..100).map(|_| text()).collect();
+        let text = || "x".repeat(if n % 2 == 0 { 1000 } else { 10 });
+        let turn = |_| [NewEvent::user_message(text()), NewEvent::agent_message(text())];
+        let events = (0..50).flat_map(turn).collect();
         agent.storage().sessions.append(chat.id(), chat.record().head, events).await.unwrap();
         chats.push(chat);
     }
