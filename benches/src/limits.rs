@@ -70,7 +70,8 @@ impl Limits {
         let (mut table, mut holds) = (format!("{:<wide$}{:>14}{:>14}{:>9}", "", "count", "limit", ""), true);
         for Count { name, about, count } in counts {
             let limit = limits.remove(name.as_str());
-            let percent = (*count as f64 / limit.unwrap_or(0).max(1) as f64 - 1.0) * 100.0;
+            let more = *count as f64 - limit.unwrap_or(0) as f64;
+            let percent = more / limit.unwrap_or(0).max(1) as f64 * 100.0;
             let verdict = match limit {
                 None => "  HAS NO LIMIT".to_owned(),
                 Some(limit) if *count == 0 && limit > 0 => "  WAS NOT COUNTED".to_owned(),

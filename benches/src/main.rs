@@ -58,13 +58,14 @@ struct Args {
 }
 
 /// Names of the tasks, each with what it measures.
-const TASKS: [(&str, &str); 6] = [
+const TASKS: [(&str, &str); 7] = [
     ("turn", "Append a turn to sessions of 100 to 100,000 messages"),
     ("writers", "Append turns in 1 to 32 sessions at once"),
     ("load", "Load a session of 10,000 messages"),
     ("fork", "Fork a session of 10,000 messages"),
     ("last", "Read the last 50 of 100 to 100,000 messages"),
     ("list", "List the 50 newest of 100 to 100,000 sessions"),
+    ("agents", "Turns in 100 and 1,000 conversations of 500 messages, through each library's own agent"),
 ];
 
 #[derive(Debug, Subcommand)]

@@ -89,7 +89,7 @@ fn output_begins_with_the_machine() {
 fn help_describes_every_task() {
     let (code, out, err) = run(&["beside", "--help"]);
     assert_eq!((code, err.as_str()), (0, ""), "{out}");
-    for name in ["turn", "writers", "load", "fork", "last", "list"] {
+    for name in ["turn", "writers", "load", "fork", "last", "list", "agents"] {
         assert!(out.contains(&format!("- {name}:")), "{name}: {out}");
     }
     let (code, out, _) = run(&["plots", "--help"]);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use bench_worker::{Round, TURNS, Task};
+use bench_worker::{Round, Task};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -90,11 +90,7 @@ impl Rounds {
     }
 
     pub(super) fn add(&mut self, round: &Round, times: u32, syncs: u64) {
-        let each = match self.task {
-            Task::Writers(writers) => writers * TURNS,
-            _ => 1,
-        };
-        let operations = times * each;
+        let operations = times * self.task.operations();
         self.micros.push(round.time.as_secs_f64() * 1e6 / f64::from(operations));
         self.latencies.extend(&round.at_once.latencies);
         self.operations += u64::from(operations);
@@ -105,8 +101,7 @@ impl Rounds {
 
     /// Returns whether a round takes longer than this, so that fewer rounds must do.
     pub(super) fn are_slow(&self, micros: f64) -> bool {
-        let each = if let Task::Writers(writers) = self.task { f64::from(writers * TURNS) } else { 1.0 };
-        quartiles(&self.micros)[1] * each > micros
+        quartiles(&self.micros)[1] * f64::from(self.task.operations()) > micros
     }
 
     pub(super) fn measurement(&self, store: &str) -> Measurement {

@@ -37,6 +37,7 @@ pub(crate) fn tasks(quick: bool) -> Vec<Task> {
     tasks.extend([Task::Load(10_000), Task::Fork(10_000)]);
     tasks.extend(sizes.iter().copied().map(Task::Last));
     tasks.extend(sizes.iter().copied().map(Task::List));
+    tasks.extend(sizes[..2].iter().copied().map(Task::Agents));
     tasks
 }
 
@@ -125,6 +126,7 @@ fn times(task: Task, process: &mut Process) -> Outcome<u32> {
         Task::Turn(_) => 10,
         // The same for each writer's session, so that one writer makes it no longer than many do.
         Task::Writers(_) => 2,
+        Task::Agents(_) => 1,
         // Each leaves a session behind.
         Task::Fork(_) => 4,
         _ => 50,

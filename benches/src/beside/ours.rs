@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use agent_core::session::SessionRecord;
 use agent_core::store::{ReadEvents, SessionQuery};
-use bench_worker::{AtOnce, Contender, TURNS, Task};
+use bench_worker::{AGENT_TURNS, AtOnce, Contender, TURNS, Task};
 use tokio::runtime::Runtime;
 
 use crate::ours::{Backend, Ours};
 use crate::outcome::Outcome;
+use crate::workloads::many::Chats;
 use crate::workloads::{at_once, list};
 
 /// Runs the process of a store.
@@ -47,16 +48,27 @@ impl Contender for Sqlite {
 struct Side {
     task: Task,
     runtime: Runtime,
-    ours: Ours,
-    /// Sessions that are written to at once.
-    sessions: Vec<Arc<SessionRecord>>,
+    opened: Opened,
+}
+
+/// What a task needs.
+enum Opened {
+    Store {
+        ours: Ours,
+        /// Sessions that are written to at once.
+        sessions: Vec<Arc<SessionRecord>>,
+    },
+    Agents(Chats),
 }
 
 impl Side {
     fn new(backend: Backend, path: PathBuf, task: Task) -> Outcome<Self> {
         let runtime = Runtime::new()?;
-        let (ours, sessions) = runtime.block_on(async {
-            Outcome::Ok(match task {
+        let opened = runtime.block_on(async {
+            let (ours, sessions) = match task {
+                Task::Agents(count) => {
+                    return Ok(Opened::Agents(Chats::filled(backend, &path, count as usize).await?));
+                }
                 Task::Writers(writers) => {
                     let ours = Ours::new(backend, path).await?;
                     let sessions = at_once::sessions(&ours, writers).await?;
@@ -64,14 +76,22 @@ impl Side {
                 }
                 Task::List(sessions) => (list::filled(backend, path, sessions).await?, Vec::new()),
                 task => (Ours::filled(backend, path, task.size().into()).await?, Vec::new()),
-            })
+            };
+            Outcome::Ok(Opened::Store { ours, sessions })
         })?;
-        Ok(Self { task, runtime, ours, sessions })
+        Ok(Self { task, runtime, opened })
     }
 
     fn run(&mut self, times: u32) -> Outcome<AtOnce> {
-        let Self { task, runtime, ours, sessions } = self;
+        let Self { task, runtime, opened } = self;
         runtime.block_on(async {
+            let (ours, sessions) = match opened {
+                Opened::Store { ours, sessions } => (ours, sessions),
+                Opened::Agents(chats) => {
+                    let latencies = chats.turns(times as usize * AGENT_TURNS).await?;
+                    return Ok(AtOnce { latencies, refused: 0 });
+                }
+            };
             if let Task::Writers(_) = task {
                 let latencies = at_once::turns(ours, sessions, times * TURNS).await?;
                 return Ok(AtOnce { latencies, refused: 0 });

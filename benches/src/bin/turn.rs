@@ -36,7 +36,7 @@ const STORES: [&str; 3] = ["memory", "files", "SQLite"];
 const CONVERSATIONS: [(&str, usize, usize); 3] = [
     ("after 10 turns", 10, 128 << 20),
     ("after 400 turns", 400, 128 << 20),
-    ("after 400 turns, of which nothing is kept in memory", 400, 0),
+    ("after 400 turns, with no context kept", 400, 0),
 ];
 
 /// Turns before any is counted, and those that are.
@@ -94,7 +94,7 @@ fn main() -> Outcome<ExitCode> {
             let anew = if kept == 0 { "-anew" } else { "" };
             for (what, count) in counted(store, turns, kept)? {
                 let name = format!("{}-{turns}{anew}-{}", store.to_lowercase(), what.replace(' ', "-"));
-                counts.push(Count { name, about: format!("{what} of a turn on {store} {about}"), count });
+                counts.push(Count { name, about: format!("{what} of a turn {about}, on {store}"), count });
             }
         }
     }

@@ -5,12 +5,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::session::SessionRecord;
-use agent_core::{Sessions, Storage, Timestamp};
+use agent_core::{Sessions, Storage};
 use agent_runtime::{AgentBuilder, AgentRuntime, Config, Conversation, EchoProvider};
+use bench_worker::{AGENT_MESSAGES, AGENT_TEXT_BYTES, AGENT_TURNS, AGENTS_AT_ONCE, Order};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
@@ -24,15 +24,8 @@ use crate::outcome::Outcome;
 use crate::report::{Figure, Measured};
 use crate::rounds::{Side, compare};
 
-/// Number of turns at the same time.
-const AT_ONCE: usize = 8;
-/// Number of turns of a round.
-const TURNS: u32 = 40;
-/// Messages of each conversation that has turns, and of one that has none.
-const MESSAGES: usize = 500;
+/// Messages of a conversation that has no turns.
 const IDLE_MESSAGES: usize = 20;
-/// Bytes of a message.
-const TEXT: usize = 600;
 /// Bytes of memory that hold the context of a conversation that has turns.
 const CONTEXT_BYTES: usize = 900_000;
 
@@ -69,7 +62,7 @@ pub(super) async fn many(place: &Place) -> Outcome<Vec<Figure>> {
         let turns = process(place.backend, &path, [count, idle, kept * CONTEXT_BYTES])?;
         let sides = (turns.ours, turns.floor);
         let note = format!(
-            "ours {}, floor {}; floor: two commits with a lease, {AT_ONCE} at a time; the first turn of each {:.0} us",
+            "ours {}, floor {}; floor: two commits with a lease, {AGENTS_AT_ONCE} at a time; the first turn of each {:.0} us",
             latencies(&sides.0),
             latencies(&sides.1),
             turns.first
@@ -103,8 +96,9 @@ pub(crate) async fn worker(backend: Backend, path: &Path, numbers: &[String]) ->
     if backend == Backend::Memory {
         fill(storage.clone(), count, idle).await?;
     }
-    let agent = agent(storage, budget)?;
-    let chats = open(&agent, (0..count).map(busy_key)).await?;
+    let config = Config::new().with_context_cache_bytes(budget);
+    let mut chats = Chats::open(storage, count, config).await?;
+    let agent = chats.agent.clone();
     let idle = open(&agent, (0..idle).map(idle_key)).await?;
     let bare = open(&agent, (0..count).map(bare_key)).await?;
     let bare: Vec<_> = bare.iter().map(|chat| Arc::new(Mutex::new(chat.record()))).collect();
@@ -112,16 +106,15 @@ pub(crate) async fn worker(backend: Backend, path: &Path, numbers: &[String]) ->
     reset_peak()?;
     let before = memory();
 
-    let (mut ours_order, mut floor_order) = (Order::new(count), Order::new(count));
     let start = Instant::now();
-    turns(&chats, ours_order.next(count)).await?;
+    chats.turns(count).await?;
     let first = start.elapsed().as_secs_f64() * 1e6 / count as f64;
-    let sessions = &agent.storage().sessions;
+    let (sessions, mut order) = (&agent.storage().sessions, Order::new(count));
     let (ours, floor) = compare(
         &meter,
-        TURNS,
-        async |times| turns(&chats, ours_order.next(times as usize)).await,
-        async |times| bare_turns(sessions, &bare, floor_order.next(times as usize)).await,
+        AGENT_TURNS as u32,
+        async |times| chats.turns(times as usize).await,
+        async |times| bare_turns(sessions, &bare, order.next(times as usize)).await,
     )
     .await?;
     let peak = peak_memory().saturating_sub(before);
@@ -130,8 +123,42 @@ pub(crate) async fn worker(backend: Backend, path: &Path, numbers: &[String]) ->
     Ok(agent.close().await?)
 }
 
-fn agent(storage: Storage, budget: usize) -> Outcome<AgentRuntime> {
-    let config = Config::new().with_context_cache_bytes(budget);
+/// Long conversations, with turns in random order.
+pub(crate) struct Chats {
+    agent: AgentRuntime,
+    all: Vec<Conversation>,
+    order: Order,
+}
+
+impl Chats {
+    /// Makes so many of them in a new store, and opens it with the default budget of kept contexts.
+    pub(crate) async fn filled(backend: Backend, path: &Path, count: usize) -> Outcome<Self> {
+        let storage = backend.open_storage(path, true).await?;
+        fill(storage.clone(), count, 0).await?;
+        storage.close().await?;
+        Self::open(backend.open_storage(path, false).await?, count, Config::new()).await
+    }
+
+    async fn open(storage: Storage, count: usize, config: Config) -> Outcome<Self> {
+        let agent = agent(storage, config)?;
+        let all = open(&agent, (0..count).map(busy_key)).await?;
+        Ok(Self { agent, all, order: Order::new(count) })
+    }
+
+    /// Has turns in the next conversations. Returns what each took.
+    pub(crate) async fn turns(&mut self, turns: usize) -> Outcome<Vec<Duration>> {
+        in_tasks(self.order.next(turns).into_iter().map(|n| {
+            let chat = self.all[n].clone();
+            async move {
+                chat.prompt("x".repeat(AGENT_TEXT_BYTES)).await?.finish().await?;
+                Ok(())
+            }
+        }))
+        .await
+    }
+}
+
+fn agent(storage: Storage, config: Config) -> Outcome<AgentRuntime> {
     Ok(AgentBuilder::new().with_llm(EchoProvider::new()).with_config(config).with_storage(storage).build()?)
 }
 
@@ -157,8 +184,8 @@ async fn open(agent: &AgentRuntime, keys: impl Iterator<Item = String>) -> Outco
 
 /// Makes the conversations that are not there yet, each history in one commit, and the sessions of the floor.
 async fn fill(storage: Storage, count: usize, idle: usize) -> Outcome {
-    let agent = agent(storage, 0)?;
-    let histories = (0..count).map(|n| (busy_key(n), MESSAGES));
+    let agent = agent(storage, Config::new())?;
+    let histories = (0..count).map(|n| (busy_key(n), AGENT_MESSAGES));
     let histories = histories.chain((0..idle).map(|n| (idle_key(n), IDLE_MESSAGES)));
     let all = histories.chain((0..count).map(|n| (bare_key(n), 0)));
     in_tasks(all.map(|(key, messages)| {
@@ -169,8 +196,8 @@ async fn fill(storage: Storage, count: usize, idle: usize) -> Outcome {
                 return Ok(());
             }
             let history = (0..messages).map(|n| match n % 2 {
-                0 => NewEvent::user_message("x".repeat(TEXT)),
-                _ => NewEvent::agent_message("x".repeat(TEXT)),
+                0 => NewEvent::user_message("x".repeat(AGENT_TEXT_BYTES)),
+                _ => NewEvent::agent_message("x".repeat(AGENT_TEXT_BYTES)),
             });
             let (sessions, record) = (&agent.storage().sessions, chat.record());
             let commit = Commit::seal(sessions.effects(), record.id, record.head);
@@ -182,18 +209,6 @@ async fn fill(storage: Storage, count: usize, idle: usize) -> Outcome {
     Ok(())
 }
 
-/// Makes a turn in each of these conversations. Returns what each took.
-async fn turns(chats: &[Conversation], order: Vec<usize>) -> Outcome<Vec<Duration>> {
-    in_tasks(order.into_iter().map(|n| {
-        let chat = chats[n].clone();
-        async move {
-            chat.prompt("x".repeat(TEXT)).await?.finish().await?;
-            Ok(())
-        }
-    }))
-    .await
-}
-
 /// Makes the two commits of a turn in each of these sessions. Returns what each took.
 async fn bare_turns(
     store: &Sessions,
@@ -202,12 +217,12 @@ async fn bare_turns(
 ) -> Outcome<Vec<Duration>> {
     in_tasks(order.into_iter().map(|n| {
         let (store, session) = (store.clone(), sessions[n].clone());
-        async move { prompt_session(&store, &mut *session.lock().await, &"x".repeat(TEXT)).await }
+        async move { prompt_session(&store, &mut *session.lock().await, &"x".repeat(AGENT_TEXT_BYTES)).await }
     }))
     .await
 }
 
-/// Runs each in a task of its own, [`AT_ONCE`] at a time. Returns what each took.
+/// Runs each in a task of its own, [`AGENTS_AT_ONCE`] at a time. Returns what each took.
 async fn in_tasks<F>(turns: impl Iterator<Item = F>) -> Outcome<Vec<Duration>>
 where
     F: Future<Output = Outcome> + Send + 'static,
@@ -218,27 +233,5 @@ where
             turn.await.map(|()| start.elapsed())
         })
     });
-    stream::iter(tasks).buffer_unordered(AT_ONCE).map(|done| done?).try_collect().await
-}
-
-/// Numbers in random order, the same in each process: all of them once, then all again.
-struct Order {
-    random: Effects,
-    count: usize,
-    left: Vec<usize>,
-}
-
-impl Order {
-    fn new(count: usize) -> Self {
-        Self { random: Effects::seeded(1, Timestamp::UNIX_EPOCH), count, left: Vec::new() }
-    }
-
-    /// Returns the next numbers, of which none is there twice.
-    fn next(&mut self, numbers: usize) -> Vec<usize> {
-        if self.left.len() < numbers {
-            self.left = (0..self.count).collect();
-            self.left.sort_by_cached_key(|_| self.random.random_u64());
-        }
-        self.left.split_off(self.left.len() - numbers)
-    }
+    stream::iter(tasks).buffer_unordered(AGENTS_AT_ONCE).map(|done| done?).try_collect().await
 }

@@ -20,6 +20,16 @@ pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 /// Number of turns that each of several writers does for one unit of [`Task::Writers`].
 pub const TURNS: u32 = 16;
 
+/// Number of turns of one unit of [`Task::Agents`], of those at the same time, of messages in each conversation before, and of bytes
+/// in each message.
+pub const AGENT_TURNS: usize = 40;
+/// See [`AGENT_TURNS`].
+pub const AGENTS_AT_ONCE: usize = 8;
+/// See [`AGENT_TURNS`].
+pub const AGENT_MESSAGES: usize = 500;
+/// See [`AGENT_TURNS`].
+pub const AGENT_TEXT_BYTES: usize = 600;
+
 /// Work that every library is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
@@ -35,12 +45,15 @@ pub enum Task {
     List(u32),
     /// Forks a session of this many messages.
     Fork(u32),
+    /// Has turns in this many long conversations, in [random order](Order) and at the same time, through the library's own agent,
+    /// from the prompt to its answer. The model is one in the process that answers at once.
+    Agents(u32),
 }
 
 impl Task {
     /// Finds a task by its name.
     pub fn named(name: &str, size: u32) -> Option<Self> {
-        let all = [Self::Turn, Self::Writers, Self::Last, Self::Load, Self::List, Self::Fork];
+        let all = [Self::Turn, Self::Writers, Self::Last, Self::Load, Self::List, Self::Fork, Self::Agents];
         all.map(|task| task(size)).into_iter().find(|task| task.name() == name)
     }
 
@@ -53,6 +66,7 @@ impl Task {
             Self::Load(_) => "load",
             Self::List(_) => "list",
             Self::Fork(_) => "fork",
+            Self::Agents(_) => "agents",
         }
     }
 
@@ -60,9 +74,50 @@ impl Task {
     pub fn size(self) -> u32 {
         match self {
             Self::Turn(size) | Self::Writers(size) | Self::Last(size) => size,
-            Self::Load(size) | Self::List(size) | Self::Fork(size) => size,
+            Self::Load(size) | Self::List(size) | Self::Fork(size) | Self::Agents(size) => size,
         }
     }
+
+    /// Returns the number of operations of one unit.
+    pub fn operations(self) -> u32 {
+        match self {
+            Self::Writers(writers) => writers * TURNS,
+            Self::Agents(_) => AGENT_TURNS as u32,
+            _ => 1,
+        }
+    }
+}
+
+/// Numbers in random order, the same in each process: all of them once, then all again in another order.
+#[derive(Clone, Debug)]
+pub struct Order {
+    count: usize,
+    random: u64,
+    left: Vec<usize>,
+}
+
+impl Order {
+    /// Creates the order of the numbers below `count`.
+    pub fn new(count: usize) -> Self {
+        Self { count, random: 0, left: Vec::new() }
+    }
+
+    /// Returns the next numbers, at most `count`, of which none is there twice.
+    pub fn next(&mut self, numbers: usize) -> Vec<usize> {
+        if self.left.len() < numbers {
+            self.left = (0..self.count).collect();
+            self.left.sort_by_cached_key(|_| random(&mut self.random));
+        }
+        self.left.split_off(self.left.len().saturating_sub(numbers))
+    }
+}
+
+/// Returns the next random number, by SplitMix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 /// Latencies and refusals of operations that ran at once.
@@ -184,8 +239,20 @@ mod tests {
     }
 
     #[test]
+    fn order_has_each_number_once() {
+        let mut order = Order::new(100);
+        let mut numbers: Vec<_> = (0..10).flat_map(|_| order.next(10)).collect();
+        assert!(!numbers.is_sorted());
+        assert_eq!(numbers[..10], Order::new(100).next(10));
+        let again = order.next(100);
+        assert_ne!(again, numbers);
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..100));
+    }
+
+    #[test]
     fn tasks_are_found_by_their_names() {
-        for name in ["turn", "writers", "last", "load", "list", "fork"] {
+        for name in ["turn", "writers", "last", "load", "list", "fork", "agents"] {
             let task = Task::named(name, 7).unwrap();
             assert_eq!((task.name(), task.size()), (name, 7));
         }

@@ -115,7 +115,7 @@ impl Contender for Adk {
             Task::Turn(messages) | Task::Last(messages) | Task::Load(messages) => (1, messages),
             Task::Writers(writers) => (writers, 0),
             Task::List(sessions) => (sessions, 0),
-            Task::Fork(_) => return Ok(None),
+            Task::Fork(_) | Task::Agents(_) => return Ok(None),
         };
         let runtime = Runtime::new()?;
         let url = format!("sqlite:{}?mode=rwc", folder.join("sessions.db").display());

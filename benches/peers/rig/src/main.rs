@@ -1,16 +1,23 @@
-//! Runs rig-memory for the harness: `DirStore`, a folder for each session, and its `Writer`, which appends without a sync.
+//! Runs rig-memory for the harness: `DirStore`, a folder for each session, and its `Writer`, which appends without a sync. An agent
+//! is that of rig-agent with such a store as its memory.
 
 #![allow(clippy::disallowed_methods, reason = "this measures real time")]
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use bench_worker::{AtOnce, Contender, Outcome, TURNS, Task, serve, text};
+use bench_worker::{
+    AGENT_MESSAGES, AGENT_TEXT_BYTES, AGENT_TURNS, AGENTS_AT_ONCE, AtOnce, Contender, Order, Outcome, TURNS, Task, serve,
+    text,
+};
+use rig_agent::AgentBuilder;
 use rig_core::conversation::Conversation;
 use rig_core::message::Message;
+use rig_core::test_utils::MockCompletionModel;
 use rig_memory::recent::{LastMessages, view};
 use rig_memory::{DirStore, Writer, load};
+use tokio::runtime::Runtime;
 
 const LOG: &str = "main";
 
@@ -52,6 +59,59 @@ struct Rig {
     task: Task,
     sessions: Vec<Session>,
     forks: u32,
+    agents: Option<Agents>,
+}
+
+/// Stores of conversations with agents, which read and append to them by themselves.
+struct Agents {
+    runtime: Runtime,
+    stores: Vec<DirStore>,
+    order: Order,
+}
+
+impl Agents {
+    fn new(folder: &Path, count: u32) -> Outcome<Self> {
+        let mut stores = Vec::new();
+        for n in 0..count {
+            let folder = folder.join(n.to_string());
+            let mut session = Session::new(folder.clone())?;
+            for _ in 0..AGENT_MESSAGES / 2 {
+                session.conversation.push(Message::user("x".repeat(AGENT_TEXT_BYTES)));
+                session.conversation.push(Message::assistant("x".repeat(AGENT_TEXT_BYTES)));
+            }
+            session.writer.save(LOG, &mut session.conversation);
+            session.writer.flush()?;
+            drop(session);
+            stores.push(DirStore::open(&folder)?);
+        }
+        Ok(Self { runtime: Runtime::new()?, order: Order::new(stores.len()), stores })
+    }
+
+    /// Has turns in the next conversations.
+    fn turns(&mut self, turns: usize) -> Outcome<AtOnce> {
+        let next: Vec<_> = self.order.next(turns).into_iter().map(|n| self.stores[n].clone()).collect();
+        let next = Arc::new(Mutex::new(next));
+        let tasks = (0..AGENTS_AT_ONCE).map(|_| {
+            let next = Arc::clone(&next);
+            let pop = move || next.lock().ok()?.pop();
+            self.runtime.spawn(async move {
+                let mut latencies = Vec::new();
+                while let Some(store) = pop() {
+                    let start = Instant::now();
+                    let model = MockCompletionModel::text("x".repeat(AGENT_TEXT_BYTES));
+                    let agent = AgentBuilder::new(model).memory(store).conversation(LOG).build();
+                    agent.prompt("x".repeat(AGENT_TEXT_BYTES)).await?;
+                    latencies.push(start.elapsed());
+                }
+                Outcome::Ok(latencies)
+            })
+        });
+        let mut all = AtOnce::default();
+        for task in tasks.collect::<Vec<_>>() {
+            all.latencies.extend(self.runtime.block_on(task)??);
+        }
+        Ok(all)
+    }
 }
 
 impl Contender for Rig {
@@ -66,13 +126,25 @@ impl Contender for Rig {
             }
             // Its interface ends at one session: a host keeps the list.
             Task::List(_) => return Ok(None),
+            Task::Agents(_) => Vec::new(),
         };
-        Ok(Some(Self { task, sessions, forks: 0 }))
+        let agents = match task {
+            Task::Agents(count) => Some(Agents::new(folder, count)?),
+            _ => None,
+        };
+        Ok(Some(Self { task, sessions, forks: 0, agents }))
     }
 
     fn run(&mut self, times: u32) -> Outcome<AtOnce> {
         if let Task::Writers(_) = self.task {
             return at_once(&mut self.sessions, times * TURNS);
+        }
+        if let Some(agents) = &mut self.agents {
+            let mut all = AtOnce::default();
+            for _ in 0..times {
+                all.latencies.extend(agents.turns(AGENT_TURNS)?.latencies);
+            }
+            return Ok(all);
         }
         let session = self.sessions.first_mut().ok_or("there is no session")?;
         for _ in 0..times {

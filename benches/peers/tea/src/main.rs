@@ -110,8 +110,8 @@ impl Contender for Tea {
             Task::Turn(messages) | Task::Last(messages) | Task::Load(messages) => (1, messages),
             Task::Writers(writers) => (writers, 0),
             Task::List(sessions) => (sessions, 1),
-            // A branch is a record within the session, and no session of its own.
-            Task::Fork(_) => return Ok(None),
+            // A branch is a record within the session, and no session of its own. There is no agent.
+            Task::Fork(_) | Task::Agents(_) => return Ok(None),
         };
         let (runtime, path) = (Runtime::new()?, folder.join("sessions.db"));
         let mut store = open(&path)?;
