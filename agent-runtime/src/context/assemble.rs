@@ -419,3 +419,33 @@ fn unique(used: &mut HashSet<CallId>, id: &CallId) -> CallId {
     }
     unique
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agent_core::clock::Effects;
+    use agent_core::event::Part;
+
+    /// Long conversations consist of these.
+    #[test]
+    fn plain_messages_are_not_copied_and_take_no_room_for_more() {
+        let commit = Effects::default().new_commit_id();
+        let text = "x".repeat(600);
+        let at = text.as_ptr();
+        let input = EventPayload::UserMessage(Message::new(text));
+        let Some(Piece::Input { content, .. }) = Piece::of(input, Seq::new(1), commit) else {
+            panic!("an input")
+        };
+        let [Part::Text { text: Some(text), .. }] = &content.parts[..] else { panic!("{content:?}") };
+        assert_eq!(text.as_ptr(), at);
+        let text = "y".repeat(600);
+        let at = text.as_ptr();
+        let answer = Piece::of(EventPayload::AgentMessage(Message::new(text)), Seq::new(2), commit);
+        let Some(Piece::Items { items, .. }) = &answer else { panic!("{answer:?}") };
+        let ItemContent::Text { text, .. } = &items[0].content else { panic!("{items:?}") };
+        assert_eq!((text.as_ptr(), items.capacity()), (at, 1));
+        let messages = assemble(&answer, Seq::new(2));
+        let [ModelMessage::Agent(said)] = &messages[..] else { panic!("{messages:?}") };
+        assert_eq!((said.items.len(), said.items.capacity()), (1, 1));
+    }
+}
