@@ -1,8 +1,8 @@
-//! Counts what one turn needs on each store, and compares the counts with their limits: a prompt of 600 bytes, its answer by a model
-//! that echoes, and the end of the run.
+//! Counts what one turn needs on each store, and compares the counts with their limits.
 //!
-//! `cargo run --release -p benches --bin turn` needs `strace`; `-- --write` makes the counts of now the limits. `--count STORE TURNS
-//! KEPT TIMES` counts so many turns of one store in this process, as for `strace -f -c`.
+//! A turn is a prompt of 600 bytes, its answer by a model that echoes, and the end of the run. `cargo run --release -p benches --bin
+//! turn` needs `strace`; `-- --write` makes the counts of now the limits. `--count STORE TURNS KEPT TIMES` counts so many turns of one
+//! store in this process.
 
 #![allow(clippy::print_stdout, reason = "a program that prints what it counted")]
 
