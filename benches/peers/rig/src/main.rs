@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bench_worker::{
-    AGENT_MESSAGES, AGENT_TEXT_BYTES, AGENT_TURNS, AGENTS_AT_ONCE, AtOnce, Contender, Order, Outcome, TURNS, Task, serve,
-    text,
+    AGENT_MESSAGES, AGENT_TEXT_BYTES, AGENT_TURNS, AGENTS_AT_ONCE, AtOnce, Contender, Order, Outcome, TURNS,
+    Task, serve, text,
 };
 use rig_agent::AgentBuilder;
 use rig_core::conversation::Conversation;
