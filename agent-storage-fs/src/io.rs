@@ -52,6 +52,9 @@ pub struct Stat {
     pub len: u64,
     /// Time of the last write, in nanoseconds since 1970; zero if the system does not report it.
     pub modified: i128,
+    /// Time of the last change of the contents or of the metadata, in nanoseconds since 1970, which no program can set; zero if
+    /// the system does not report it.
+    pub changed: i128,
     /// Id that distinguishes this file from another one with the same name.
     pub id: FileId,
 }
@@ -448,6 +451,7 @@ fn stat(metadata: &fs::Metadata) -> Stat {
         kind: kind_of(metadata.file_type()),
         len: metadata.len(),
         modified: i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
+        changed: i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec()),
         id: FileId { device: metadata.dev(), inode: metadata.ino(), born: born(metadata) },
     }
 }
@@ -467,6 +471,7 @@ fn stat(metadata: &fs::Metadata) -> Stat {
         kind: kind_of(metadata.file_type()),
         len: metadata.len(),
         modified: nanos(metadata.modified()),
+        changed: 0,
         id: FileId { born: born(metadata), ..FileId::default() },
     }
 }

@@ -22,6 +22,7 @@ use crate::medium::record::{self, write_tombstone};
 use crate::owner::Owner;
 use crate::shared::changes::{self, Change};
 use crate::shared::slot::WriterState;
+use crate::shared::summaries;
 use crate::shared::tenant::{SharedSession, Tenant};
 
 /// Deletes a damaged session, unless another process or handle has it locked.
@@ -129,6 +130,13 @@ fn delete_locked(
         None => SessionRecord::tombstone_of_damaged(id, workspace, known.as_deref(), last, at, reason),
     };
     changes::announce(tenant, Some((workspace, id)), Change::Renews);
+    match summaries::erase(env, &tenant.layout) {
+        Ok(true) => {}
+        other => {
+            changes::announce(tenant, Some((workspace, id)), Change::Ends);
+            return other.map(|_| Attempt::Busy);
+        }
+    }
     let done = renew_log(env, locked, &log, owner)
         .and_then(|()| keep_tombstone(env, locked))
         .and_then(|()| write_tombstone(env, locked, owner, &tombstone));

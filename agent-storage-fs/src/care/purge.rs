@@ -19,6 +19,7 @@ use crate::medium::record::write_tombstone;
 use crate::owner::Owner;
 use crate::shared::changes::{self, Change};
 use crate::shared::slot::{OpenFiles, WriterState};
+use crate::shared::summaries;
 use crate::shared::tenant::{SharedSession, Tenant};
 use crate::shared::transcript_mark;
 
@@ -39,7 +40,9 @@ pub(crate) fn purge(
     let purged = slot.under_lock(|open| {
         let place = open.place;
         changes::announce(tenant, place, Change::Renews);
-        let purged = purge_locked(tenant, open, purge);
+        // Before the record is replaced: what the summaries were read from is still the same then.
+        let erased = summaries::erase(&tenant.env, &tenant.layout);
+        let purged = erased.and_then(|done| if done { purge_locked(tenant, open, purge) } else { Ok(None) });
         let announced = changes::announce(tenant, place, Change::Ends);
         changes::confirm(tenant, place, announced);
         purged

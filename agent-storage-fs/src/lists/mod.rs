@@ -2,8 +2,9 @@
 //! learned that they may have changed, and at those on the page.
 
 pub(crate) mod folders;
+pub(crate) mod keep;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 
@@ -15,13 +16,16 @@ use agent_core::{Result, SessionId, WorkspaceId};
 pub(crate) use crate::shared::list_index::Place;
 
 use crate::error::{corrupt, failed, is_own};
+use crate::io::Stat;
 use crate::lists::folders::{missing, origin};
 use crate::log::commit::load_folder;
 use crate::log::place;
 use crate::medium::env::held;
 use crate::medium::layout::{self, id_of};
 use crate::shared::changes::{self, News};
+use crate::shared::list_index::Source;
 use crate::shared::list_state::{Change, Folder, Lists};
+use crate::shared::summaries;
 use crate::shared::tenant::Tenant;
 
 /// Further sessions and folders that each list checks, so that what another program does to them is seen in the end.
@@ -40,6 +44,12 @@ enum Found {
     /// It has no folder.
     Gone,
 }
+
+/// Sessions that a process reads before it looks into the file of summaries: fewer are read as quickly as the file.
+const READ_BEFORE: usize = 32;
+/// Time that the last change of a file must be past for each later one to show in the file's times. No file system that is
+/// supported counts time in larger steps.
+const SETTLED_NANOS: i128 = 2_500_000_000;
 
 /// Returns one page of sessions.
 pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<SessionSummary>> {
@@ -122,6 +132,10 @@ impl Lists {
             self.turn.0 = further.last().copied();
             self.check_all(tenant, &further);
         }
+        if query.workspace.is_none() {
+            self.kept.iter_mut().for_each(|kept| *kept = HashMap::new());
+        }
+        self.look_if_due(tenant);
         Ok(closed)
     }
 
@@ -132,20 +146,22 @@ impl Lists {
             News::Unknown(changes) => {
                 self.folders.values_mut().for_each(|folder| folder.is_read = false);
                 self.workspaces = None;
+                self.kept.iter_mut().for_each(HashMap::clear);
                 changes
             }
         };
         for (place, change) in changes {
+            self.kept.iter_mut().for_each(|kept| drop(kept.remove(&place)));
             // Another writer may have begun to write before this one said that it has ended.
             let is_later = |known: &Change| change != Change::Ends || !matches!(known, Change::Grows(_));
-            self.pending
-                .entry(place)
-                .and_modify(|known| {
-                    if is_later(known) {
-                        *known = change;
-                    }
-                })
-                .or_insert(change);
+            let known = self.pending.entry(place).or_insert(change);
+            if is_later(known) {
+                // Of a change that failed halfway, a tombstone may be there, and the log as it was.
+                if [*known, change].contains(&Change::Renews) {
+                    self.index.doubt(place);
+                }
+                *known = change;
+            }
         }
         let begun = self.pending.iter().filter(|(_, change)| **change == Change::Begins);
         let created: BTreeSet<_> = begun.map(|((workspace, _), _)| *workspace).collect();
@@ -304,12 +320,17 @@ impl Lists {
             }
             Err(error) => return Err(failed("look at", &log, error)),
         };
-        if self.index.stat(place) == Some(stat) {
+        if self.index.is_of(place, stat) {
+            return Ok(Some(stat.len));
+        }
+        if let Some((source, summary)) = self.take_kept(tenant, place, folder, stat) {
+            self.index.insert(place, source, summary);
             return Ok(Some(stat.len));
         }
         let known = tenant
             .known(place.1)
             .filter(|known| is_ours && (known.id, known.len, known.end) == (stat.id, stat.len, stat.len));
+        let before = i128::from(tenant.env.effects.now().as_micros()) * 1000;
         let cached = match known {
             Some(known) => known,
             None => match load_folder(tenant, folder, place.1)? {
@@ -317,10 +338,35 @@ impl Lists {
                 None => return Ok(None),
             },
         };
+        let tombstone = match cached.purged {
+            true => tenant.env.io.stat(&folder.join(layout::TOMBSTONE)).ok(),
+            false => None,
+        };
+        let is_settled = [Some(stat), tombstone]
+            .into_iter()
+            .flatten()
+            .all(|stat| stat.modified.max(stat.changed) + SETTLED_NANOS < before);
         let summary = SessionSummary::from(&*cached.record);
         // A log that grew between the two looks is looked at again next time.
-        self.index.insert(place, stat, summary);
+        self.index.insert(place, Source { log: stat, tombstone, is_settled }, summary);
+        self.unkept += 1;
         Ok(Some(stat.len))
+    }
+
+    /// Returns the summary that the file has of a session, if it is that of the log with this metadata.
+    fn take_kept(
+        &mut self,
+        tenant: &Tenant,
+        place: Place,
+        folder: &Path,
+        stat: Stat,
+    ) -> Option<(Source, SessionSummary)> {
+        if self.kept.is_none() && self.unkept < READ_BEFORE {
+            return None;
+        }
+        let kept = self.kept.get_or_insert_with(|| summaries::read(&tenant.env, &tenant.layout));
+        let kept = kept.remove(&place)?;
+        Some((kept.source(&tenant.env, folder, stat)?, kept.summary))
     }
 
     /// Returns the sessions that may match a query and cannot be read.

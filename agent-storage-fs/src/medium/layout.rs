@@ -28,6 +28,7 @@ pub(crate) const ACCESSED: &str = "accessed";
 pub(crate) const DELETED: &str = "deleted";
 pub(crate) const WORKSPACES: &str = "workspaces";
 pub(crate) const INDEX: &str = "index";
+pub(crate) const SUMMARIES: &str = "summaries";
 pub(crate) const BINDINGS: &str = "bindings.toml";
 pub(crate) const BINDING_CHANGES: &str = "bindings.changes";
 /// Folder of the sessions that devices used last.
@@ -173,6 +174,11 @@ impl Layout {
     /// Returns the path of the file that names the sessions that change.
     pub(crate) fn changes(&self) -> PathBuf {
         self.index().join("changes")
+    }
+
+    /// Returns the path of the file that has summaries of sessions for the first list of a process.
+    pub(crate) fn summaries(&self) -> PathBuf {
+        self.index().join(SUMMARIES)
     }
 
     /// Returns the folder of the workspaces' index files.

@@ -129,7 +129,8 @@ impl Toml {
 
     /// Returns what stands for a missing file.
     pub(crate) fn missing() -> Self {
-        let stat = Stat { kind: crate::io::Kind::Other, len: 0, modified: 0, id: FileId::default() };
+        let stat =
+            Stat { kind: crate::io::Kind::Other, len: 0, modified: 0, changed: 0, id: FileId::default() };
         Self { stat, bytes: Vec::new(), is_small: true, sum: 0, is_settled: true }
     }
 

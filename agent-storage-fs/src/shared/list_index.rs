@@ -55,10 +55,21 @@ pub(crate) struct Index {
     by_due: BTreeSet<Position>,
 }
 
+/// Files that a summary was read from, as they were when they were read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    pub(crate) log: Stat,
+    /// Metadata of the tombstone, if the summary comes from one.
+    pub(crate) tombstone: Option<Stat>,
+    /// True if each later change of these files gives them other metadata: their last one was clearly before they were read.
+    pub(crate) is_settled: bool,
+}
+
 #[derive(Debug)]
 struct Entry {
-    /// Metadata of the log that the summary was read from.
-    stat: Stat,
+    source: Source,
+    /// True if what the summary was read from is about to be replaced, or was, though the metadata may still be the same.
+    is_doubtful: bool,
     summary: SessionSummary,
 }
 
@@ -77,7 +88,25 @@ impl Index {
 
     /// Returns the metadata of the log that the summary of a session was read from.
     pub(crate) fn stat(&self, place: Place) -> Option<Stat> {
-        self.sessions.get(&place).map(|entry| entry.stat)
+        self.sessions.get(&place).map(|entry| entry.source.log)
+    }
+
+    /// Returns whether the summary of a session is that of a log with this metadata.
+    pub(crate) fn is_of(&self, place: Place, stat: Stat) -> bool {
+        self.sessions.get(&place).is_some_and(|entry| entry.source.log == stat && !entry.is_doubtful)
+    }
+
+    /// Has a session read again, whatever the metadata of its log.
+    pub(crate) fn doubt(&mut self, place: Place) {
+        if let Some(entry) = self.sessions.get_mut(&place) {
+            entry.is_doubtful = true;
+        }
+    }
+
+    /// Returns all sessions with what their summaries were read from, but those that have to be read again.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = (Place, &Source, &SessionSummary)> {
+        let sure = self.sessions.iter().filter(|(_, entry)| !entry.is_doubtful);
+        sure.map(|(place, entry)| (*place, &entry.source, &entry.summary))
     }
 
     /// Returns the sessions in the folder of a workspace.
@@ -93,7 +122,7 @@ impl Index {
         self.sessions.range((from, Unbounded)).take(count).map(|(place, _)| *place).collect()
     }
 
-    pub(crate) fn insert(&mut self, place: Place, stat: Stat, summary: SessionSummary) {
+    pub(crate) fn insert(&mut self, place: Place, source: Source, summary: SessionSummary) {
         self.remove(place);
         let (position, due) = positions(place, &summary);
         for number in numbers(place, &summary) {
@@ -102,7 +131,7 @@ impl Index {
             }
         }
         self.by_due.extend(due);
-        self.sessions.insert(place, Entry { stat, summary });
+        self.sessions.insert(place, Entry { source, is_doubtful: false, summary });
     }
 
     pub(crate) fn remove(&mut self, place: Place) {

@@ -1,14 +1,16 @@
 //! Sessions and changes that a process knows. Does no I/O.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
 use agent_core::store::Damaged;
 use agent_core::{SessionId, WorkspaceId};
 
 use crate::io::{FileId, IoFile, Stat};
 use crate::shared::list_index::{Index, Place};
+use crate::shared::summaries::Kept;
 
 /// What this process knows of the sessions of a tenant.
 #[derive(Debug, Default)]
@@ -25,6 +27,19 @@ pub(crate) struct Lists {
     pub(crate) pending: BTreeMap<Place, Change>,
     /// Last of the sessions, and of the folders, that were looked at in turn.
     pub(crate) turn: (Option<Place>, Option<WorkspaceId>),
+    /// Summaries in the file of which the sessions were not looked at yet; `None` if the file was not read.
+    pub(crate) kept: Option<HashMap<Place, Kept>>,
+    /// Number of sessions that were read and are not in the file as they are now.
+    pub(crate) unkept: usize,
+}
+
+/// When the file of summaries is written.
+#[derive(Debug, Default)]
+pub(crate) struct Keeping {
+    /// True if this process has changed a session of the tenant. One that only reads writes no file.
+    pub(crate) has_written: AtomicBool,
+    /// True if so much is not in the file that the next change has it written.
+    pub(crate) is_due: AtomicBool,
 }
 
 /// Folder of the sessions of a workspace.

@@ -6,6 +6,7 @@ pub(crate) mod list_index;
 pub(crate) mod list_state;
 pub(crate) mod open_tenants;
 pub(crate) mod slot;
+pub(crate) mod summaries;
 pub(crate) mod taken;
 pub(crate) mod tenant;
 pub(crate) mod transcript_mark;

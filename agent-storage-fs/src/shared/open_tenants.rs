@@ -24,7 +24,7 @@ pub(crate) struct OpenTenants {
 }
 
 impl OpenTenants {
-    /// Returns an empty set. `closing` is called for each session of a tenant that is closed.
+    /// Returns an empty set. `closing` is done with a tenant that is closed.
     pub(crate) fn new(closing: Closing) -> Self {
         Self { tenants: HashMap::new(), uses: 0, full: KEPT, closing }
     }
@@ -76,7 +76,7 @@ mod tests {
     fn open() -> (tempfile::TempDir, Arc<Env>, OpenTenants) {
         let folder = tempfile::tempdir().unwrap();
         let env = Arc::new(Env::new(FsConfig::new(folder.path())));
-        (folder, env, OpenTenants::new(|_, _, _| {}))
+        (folder, env, OpenTenants::new(Closing { each_session: |_, _, _| {}, tenant: |_| {} }))
     }
 
     /// Ten thousand names that were asked for leave a bounded number of tenants, and of folders that were made for them.

@@ -18,9 +18,9 @@ use crate::medium::env::{Env, held, parent};
 use crate::medium::layout::Layout;
 use crate::medium::lock;
 use crate::shared::bindings_toml::Cache;
-use crate::shared::list_state::{Lists, TakenIds, Writing};
+use crate::shared::list_state::{Keeping, Lists, TakenIds, Writing};
 use crate::shared::slot::WriterState;
-use crate::shared::transcript_state::{Keeping, Main};
+use crate::shared::transcript_state::{self, Main};
 
 /// One tenant of a store.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(crate) struct Tenant {
     cells: Mutex<Cells>,
     /// Sessions as lists show them.
     pub(crate) lists: Mutex<Lists>,
+    /// When the file with them is written.
+    pub(crate) keeping: Keeping,
     /// File in which writers name the sessions that they change.
     pub(crate) changes: Writing,
     /// Ids of sessions, so that a new one is not looked for in each workspace.
@@ -40,11 +42,16 @@ pub(crate) struct Tenant {
     /// Queue of the writers of one process, in order, before they try for the lock between processes.
     pub(crate) binding_gate: Gate,
     workspace_gates: [Gate; 16],
-    /// Function that is called for each session when the tenant is closed.
     closing: Closing,
 }
 
-pub(crate) type Closing = fn(&Tenant, &SharedSession, SessionId);
+/// What is done when a tenant is closed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closing {
+    pub(crate) each_session: fn(&Tenant, &SharedSession, SessionId),
+    /// After all sessions.
+    pub(crate) tenant: fn(&Tenant),
+}
 
 pub(crate) type Gate = Arc<tokio::sync::Mutex<()>>;
 
@@ -65,7 +72,7 @@ pub(crate) struct SharedSession {
     /// Head of the session, for callers that wait for a change.
     pub(crate) head: watch::Sender<u64>,
     /// State of the transcript, if this is a main session.
-    pub(crate) transcript: Mutex<Keeping>,
+    pub(crate) transcript: Mutex<transcript_state::Keeping>,
     /// True if the cell must stay: it holds a lease, or is poisoned.
     pub(crate) pinned: AtomicBool,
 }
@@ -136,6 +143,7 @@ impl Tenant {
             env,
             cells: Mutex::default(),
             lists: Mutex::default(),
+            keeping: Keeping::default(),
             changes: Writing::default(),
             taken: Mutex::default(),
             bindings: Mutex::default(),
@@ -257,12 +265,13 @@ impl Tenant {
     pub(crate) fn close(&self) {
         let cells = std::mem::take(&mut *held(&self.cells)).cells;
         for (id, (cell, _)) in cells {
-            (self.closing)(self, &cell, id);
+            (self.closing.each_session)(self, &cell, id);
             // A caller that is not polled any more may hold the rest.
             if let Ok(mut slot) = cell.slot.try_lock() {
                 *slot = WriterState::default();
             }
         }
+        (self.closing.tenant)(self);
     }
 }
 

@@ -34,7 +34,7 @@ use crate::medium::env::{Env, held};
 use crate::medium::shell::{blocking, drop_aside, working};
 use crate::places::{delete_tenant, tenants, workspaces};
 use crate::shared::open_tenants::OpenTenants;
-use crate::shared::tenant::{SharedSession, Tenant};
+use crate::shared::tenant::{Closing, SharedSession, Tenant};
 use crate::shared::writer::{SessionWriter, Target, Writer};
 use crate::transcript::{self, TranscriptEdit};
 
@@ -139,7 +139,8 @@ impl FsStore {
                 env.root.display()
             )));
         }
-        let shared = Arc::new(Shared { env, tenants: Mutex::new(OpenTenants::new(transcript::close)) });
+        let closing = Closing { each_session: transcript::close, tenant: lists::keep::close };
+        let shared = Arc::new(Shared { env, tenants: Mutex::new(OpenTenants::new(closing)) });
         Ok(Self::of(shared, &TenantId::default()))
     }
 
@@ -405,6 +406,7 @@ impl SessionStore for FsStore {
                 .with_lock(move |tenant, slot| commit::commit(tenant, &known, slot, &commit))
                 .await?;
             transcript::schedule(&self.tenant, &cell, &committed.session);
+            lists::keep::changed(&self.tenant);
             recorded.record("events", committed.last.next().get().saturating_sub(committed.first.get()));
             Ok(committed)
         };
@@ -441,9 +443,12 @@ impl SessionStore for FsStore {
         let work = async {
             let purge = purge.sparing_forks(self).await?;
             let cell = self.cell(id);
-            self.writer(id, &cell)
+            let purged = self
+                .writer(id, &cell)
                 .with_lock(move |tenant, slot| purge::purge(tenant, &cell, slot, &purge))
-                .await
+                .await?;
+            lists::keep::removed(&self.tenant);
+            Ok(purged)
         };
         observed(span, work).await
     }
@@ -594,6 +599,7 @@ impl Maintenance for FsStore {
                 };
                 self.run_on(main, render).await?;
             }
+            self.run(lists::keep::rebuild).await?;
             Ok(done)
         };
         observed(span, work).await
@@ -623,9 +629,16 @@ impl Maintenance for FsStore {
     ) -> Result<Arc<SessionRecord>> {
         let span = info_span!("store.delete_damaged", store = "fs", session = %id, outcome = Empty);
         let cell = self.cell(id);
-        let work = self.writer(id, &cell).with_lock(move |tenant, slot| {
-            delete_damaged::delete_damaged(tenant, &cell, slot, id, (at, reason))
-        });
+        let work = async {
+            let deleted = self
+                .writer(id, &cell)
+                .with_lock(move |tenant, slot| {
+                    delete_damaged::delete_damaged(tenant, &cell, slot, id, (at, reason))
+                })
+                .await?;
+            lists::keep::removed(&self.tenant);
+            Ok(deleted)
+        };
         observed(span, work).await
     }
 }

@@ -411,7 +411,7 @@ impl State {
             Node::Folder(_) => (Kind::Folder, 0),
         };
         let modified = self.written.get(&node).copied().unwrap_or_default();
-        Stat { kind, len, modified, id: FileId { inode: node, ..FileId::default() } }
+        Stat { kind, len, modified, changed: modified, id: FileId { inode: node, ..FileId::default() } }
     }
 
     fn sync(&mut self, node: u64, fault: Option<Fault>) -> io::Result<()> {

@@ -36,5 +36,6 @@ mod replaced;
 mod special_files;
 mod store;
 mod strange_names;
+mod summaries;
 mod support;
 mod transcript;

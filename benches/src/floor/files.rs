@@ -95,20 +95,6 @@ impl Floor for Files {
         Ok(())
     }
 
-    /// Without an index each file has to be looked at.
-    fn scan_50(&mut self) -> Outcome {
-        let mut found = Vec::new();
-        for entry in fs::read_dir(&self.folder)? {
-            let entry = entry?;
-            found.push((entry.metadata()?.modified()?, entry.path()));
-        }
-        found.sort();
-        for (_, path) in found.iter().rev().take(50) {
-            std::hint::black_box(fs::read(path)?);
-        }
-        Ok(())
-    }
-
     fn create(&mut self) -> Outcome {
         self.created += 1;
         let (part, name) = (self.folder.join("part"), self.folder.join(format!("created {}", self.created)));

@@ -29,10 +29,6 @@ pub(crate) trait Floor: Send {
     fn fill_list(&mut self, sessions: u32) -> Outcome;
     /// The 50 sessions that were active last, as bytes.
     fn list_50(&mut self) -> Outcome;
-    /// The same without an index; only of files.
-    fn scan_50(&mut self) -> Outcome {
-        self.list_50()
-    }
     /// A new session of its own, durably.
     fn create(&mut self) -> Outcome;
 }

@@ -1,13 +1,14 @@
 //! The first page of many sessions.
 
+use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use agent_core::event::NewEvent;
 use agent_core::store::SessionQuery;
 use agent_core::{SessionStore, Sessions};
 
 use super::place::Place;
-use crate::floor::Floor;
 use crate::ours::{Backend, Ours};
 use crate::outcome::Outcome;
 use crate::report::Figure;
@@ -47,7 +48,7 @@ pub(super) async fn list(place: &Place) -> Outcome<Vec<Figure>> {
         };
         figures.push(Figure::timed(place.backend, name, sides).aim(aim).note(note.to_owned()));
         if place.backend == Backend::Files && count == 10_000 {
-            figures.push(first_list(place, &ours, floor.as_mut()).await?);
+            figures.push(first_list(place, &ours).await?);
         }
     }
     if !place.quick {
@@ -104,8 +105,16 @@ async fn list_50(store: &dyn SessionStore) -> Outcome {
     Ok(())
 }
 
-/// The first list of a process: a store that is opened looks at each session.
-async fn first_list(place: &Place, ours: &Ours, floor: &mut dyn Floor) -> Outcome<Figure> {
+/// The first list of a process, with the file of summaries that another process has left: a store that is opened looks at the log of
+/// each session.
+async fn first_list(place: &Place, ours: &Ours) -> Outcome<Figure> {
+    // What was changed just now would not be in the file.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let keeping = place.backend.open(&ours.path).await?;
+    list_50(&*keeping).await?;
+    add_session(keeping.clone()).await?;
+    keeping.close().await?;
+    let sessions = ours.path.join("workspaces/default/sessions");
     let sides = compare(
         &place.meter,
         1,
@@ -114,13 +123,17 @@ async fn first_list(place: &Place, ours: &Ours, floor: &mut dyn Floor) -> Outcom
             Ok(Vec::new())
         },
         async |_| {
-            floor.scan_50()?;
+            let mut newest = None;
+            for entry in fs::read_dir(&sessions)? {
+                newest = newest.max(Some(fs::metadata(entry?.path().join("events.jsonl"))?.modified()?));
+            }
+            std::hint::black_box(newest);
             Ok(Vec::new())
         },
     )
     .await?;
     let figure = Figure::timed(place.backend, "first list of a process, 10,000", sides);
-    Ok(figure.note("floor: each file is looked at".to_owned()))
+    Ok(figure.note("floor: each of these logs is looked at".to_owned()))
 }
 
 /// A store with so many sessions of one message each, made without syncs.
