@@ -113,8 +113,8 @@ impl Lists {
 
     /// Reads again what was read so soon after its last change that a later one could have the same times.
     fn read_unsettled(&mut self, tenant: &Tenant) {
-        let unsettled = self.index.sources().filter(|(_, source, _)| !source.is_settled);
-        for place in unsettled.map(|(place, ..)| place).collect::<Vec<_>>() {
+        let unsettled = self.index.entries().filter(|(_, entry)| !entry.source.is_settled);
+        for place in unsettled.map(|(place, _)| place).collect::<Vec<_>>() {
             self.index.doubt(place);
             self.check(tenant, place, &tenant.layout.session(place.0, place.1), false);
         }
@@ -123,9 +123,9 @@ impl Lists {
     fn lines(&mut self, tenant: &Tenant) -> Result<Vec<u8>> {
         let is_replaced = |place: &Place| self.pending.get(place) == Some(&Change::Renews);
         let mut bytes = Vec::new();
-        for (place, source, summary) in self.index.sources() {
-            if source.is_settled && self.is_read(place.0) && !is_replaced(&place) {
-                summaries::push(&tenant.layout, place, source, summary, &mut bytes)?;
+        for (place, entry) in self.index.entries() {
+            if entry.source.is_settled && self.is_read(place.0) && !is_replaced(&place) {
+                summaries::push(&tenant.layout, place, entry, &mut bytes)?;
             }
         }
         // What the file has of workspaces that this process has not listed stays in it.

@@ -25,7 +25,7 @@ use crate::medium::layout::{self, id_of};
 use crate::shared::changes::{self, News};
 use crate::shared::list_index::Source;
 use crate::shared::list_state::{Change, Folder, Lists};
-use crate::shared::summaries;
+use crate::shared::summaries::{self, Kept};
 use crate::shared::tenant::Tenant;
 
 /// Further sessions and folders that each list checks, so that what another program does to them is seen in the end.
@@ -65,7 +65,11 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
         }
         places = lists.index.places(query)?;
     }
-    let page = lists.index.page(query, &places)?;
+    let mut page = lists.index.page(query, &places)?;
+    while lists.read_unreadable(tenant) {
+        places = lists.index.places(query)?;
+        page = lists.index.page(query, &places)?;
+    }
     // Each is listed once, on the first page.
     if query.cursor.is_some() {
         return Ok(page);
@@ -323,8 +327,8 @@ impl Lists {
         if self.index.is_of(place, stat) {
             return Ok(Some(stat.len));
         }
-        if let Some((source, summary)) = self.take_kept(tenant, place, folder, stat) {
-            self.index.insert(place, source, summary);
+        if let Some((source, kept)) = self.take_kept(tenant, place, folder, stat) {
+            self.index.insert_text(place, source, kept.keys, kept.text);
             return Ok(Some(stat.len));
         }
         let known = tenant
@@ -360,13 +364,23 @@ impl Lists {
         place: Place,
         folder: &Path,
         stat: Stat,
-    ) -> Option<(Source, SessionSummary)> {
+    ) -> Option<(Source, Kept)> {
         if self.kept.is_none() && self.unkept < READ_BEFORE {
             return None;
         }
         let kept = self.kept.get_or_insert_with(|| summaries::read(&tenant.env, &tenant.layout));
         let kept = kept.remove(&place)?;
-        Some((kept.source(&tenant.env, folder, stat)?, kept.summary))
+        Some((kept.source(&tenant.env, folder, stat)?, kept))
+    }
+
+    /// Reads the sessions of which the file has no summary, though it seemed so. Returns whether there are any.
+    fn read_unreadable(&mut self, tenant: &Tenant) -> bool {
+        let places: Vec<_> = self.index.take_unreadable().into_iter().collect();
+        for place in &places {
+            self.index.doubt(*place);
+        }
+        self.check_all(tenant, &places);
+        !places.is_empty()
     }
 
     /// Returns the sessions that may match a query and cannot be read.

@@ -22,7 +22,7 @@ pub(crate) const COMMIT_MAX: u64 = COMMIT_MAX_BYTES as u64 + (32 << 20);
 /// Text before the checksum: `,"crc":"`. After the checksum comes `"}`.
 const CRC_OPEN: &[u8] = b",\"crc\":\"";
 const CRC_CLOSE: &[u8] = b"\"}";
-const CRC_LEN: usize = CRC_OPEN.len() + 8 + CRC_CLOSE.len();
+pub(crate) const CRC_LEN: usize = CRC_OPEN.len() + 8 + CRC_CLOSE.len();
 
 /// Appends the JSON object `value` as a line that ends with a checksum over its owner and the bytes before it. Error
 /// texts name the object `what`.

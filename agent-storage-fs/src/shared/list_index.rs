@@ -1,8 +1,10 @@
 //! Sessions of a tenant in memory, in the order of every list. Does no I/O.
 
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::ops::Range;
+use std::sync::Arc;
 
 use agent_core::model::Actor;
 use agent_core::session::SessionSummary;
@@ -16,7 +18,7 @@ use crate::io::Stat;
 pub(crate) type Place = (WorkspaceId, SessionId);
 
 /// Field by which sessions are found. A list reads the sessions of the rarest field of its query, latest first.
-#[derive(Clone, Copy, Debug, Hash)]
+#[derive(Clone, Copy, Debug)]
 enum Field<'a> {
     All,
     /// Sessions that lists show unless they ask for certain states.
@@ -30,30 +32,34 @@ enum Field<'a> {
 }
 
 impl Field<'_> {
-    /// Returns the number that stands for the field. Two fields with one number only cost time, since what a query finds is
-    /// compared with it.
+    /// Returns the number that stands for the field, which is stored too: it is the same in each program. Two fields with one number
+    /// only cost time, since what a query finds is compared with it.
     fn number(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.hash(&mut hasher);
+        // FNV-1a; text ends with a byte that is in none.
+        let hash = |kind: u8, parts: &[&[u8]]| {
+            let ended = parts.iter().flat_map(|part| part.iter().chain(&[0xff]));
+            let bytes = [kind].into_iter().chain(ended.copied());
+            bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+            })
+        };
+        let number = match self {
+            Self::All => hash(b'a', &[]),
+            Self::Shown => hash(b's', &[]),
+            Self::Workspace(id) => hash(b'w', &[id.as_uuid().as_bytes()]),
+            Self::Owner(owner) => hash(b'o', &[owner.as_str().as_bytes()]),
+            Self::State(state) => hash(b't', &[state.as_str().as_bytes()]),
+            Self::Creator(actor) => hash(b'c', &[actor.to_string().as_bytes()]),
+            Self::Parent(id) => hash(b'p', &[id.as_uuid().as_bytes()]),
+            Self::Label(key, value) => hash(b'l', &[key.as_bytes(), value.as_bytes()]),
+        };
         // The next number exists for each of these.
-        hasher.finish() >> 1
+        number >> 1
     }
 }
 
 /// Position in a list: time, then id, then folder.
 type Position = (Timestamp, SessionId, WorkspaceId);
-
-/// Index of sessions.
-#[derive(Debug, Default)]
-pub(crate) struct Index {
-    sessions: BTreeMap<Place, Entry>,
-    /// Number of a field, and the sessions that have it, by last activity.
-    by_field: BTreeSet<(u64, Position)>,
-    /// Number of sessions that have a field.
-    counts: HashMap<u64, usize>,
-    /// Sessions with a due time, by that.
-    by_due: BTreeSet<Position>,
-}
 
 /// Files that a summary was read from, as they were when they were read.
 #[derive(Clone, Copy, Debug)]
@@ -65,12 +71,91 @@ pub(crate) struct Source {
     pub(crate) is_settled: bool,
 }
 
+/// What a session is found by.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    pub(crate) last_active_at: Timestamp,
+    pub(crate) due: Option<Timestamp>,
+    /// Numbers of its fields.
+    pub(crate) numbers: Vec<u64>,
+}
+
+impl Keys {
+    /// Returns the keys of a session. Its workspace is the one in whose folder it is.
+    fn of((workspace, _): Place, summary: &SessionSummary) -> Self {
+        let state = summary.status.state;
+        let mut fields = vec![
+            Field::All,
+            Field::Workspace(workspace),
+            Field::State(state),
+            Field::Creator(&summary.creator),
+        ];
+        if !state.is_hidden() {
+            fields.push(Field::Shown);
+        }
+        fields.extend(summary.owner.as_ref().map(Field::Owner));
+        fields.extend(summary.origin.parent().map(Field::Parent));
+        fields.extend(summary.attributes.labels.iter().map(|(key, value)| Field::Label(key, value)));
+        let numbers = fields.iter().map(Field::number).collect();
+        Self { last_active_at: summary.last_active_at, due: summary.next_due_at, numbers }
+    }
+
+    fn position(&self, (workspace, id): Place) -> Position {
+        (self.last_active_at, id, workspace)
+    }
+
+    fn due_position(&self, (workspace, id): Place) -> Option<Position> {
+        self.due.map(|at| (at, id, workspace))
+    }
+}
+
+/// Text of a summary, in a file that was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Text {
+    pub(crate) file: Arc<[u8]>,
+    pub(crate) range: Range<usize>,
+}
+
+impl Text {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.file.get(self.range.clone()).unwrap_or_default()
+    }
+}
+
 #[derive(Debug)]
-struct Entry {
-    source: Source,
+pub(crate) struct Entry {
+    pub(crate) source: Source,
     /// True if what the summary was read from is about to be replaced, or was, though the metadata may still be the same.
     is_doubtful: bool,
-    summary: SessionSummary,
+    pub(crate) keys: Keys,
+    /// Text that the summary is parsed from when it is first needed.
+    pub(crate) text: Option<Text>,
+    summary: OnceCell<Option<Box<SessionSummary>>>,
+}
+
+impl Entry {
+    /// Returns the summary; `None` if the text is none of this session.
+    pub(crate) fn summary(&self, (_, id): Place) -> Option<&SessionSummary> {
+        let parse = || {
+            let summary: SessionSummary = serde_json::from_slice(self.text.as_ref()?.bytes()).ok()?;
+            (summary.id == id).then(|| Box::new(summary))
+        };
+        self.summary.get_or_init(parse).as_deref()
+    }
+}
+
+/// Index of sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    sessions: BTreeMap<Place, Entry>,
+    /// Number of a field, and the sessions that have it, by last activity.
+    by_field: BTreeSet<(u64, Position)>,
+    /// Number of sessions that have a field.
+    counts: HashMap<u64, usize>,
+    /// Sessions with a due time, by that.
+    by_due: BTreeSet<Position>,
+    /// Sessions whose text turned out to be none of theirs.
+    unreadable: RefCell<BTreeSet<Place>>,
 }
 
 impl Index {
@@ -103,10 +188,23 @@ impl Index {
         }
     }
 
-    /// Returns all sessions with what their summaries were read from, but those that have to be read again.
-    pub(crate) fn sources(&self) -> impl Iterator<Item = (Place, &Source, &SessionSummary)> {
+    /// Returns all sessions but those that have to be read again.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (Place, &Entry)> {
         let sure = self.sessions.iter().filter(|(_, entry)| !entry.is_doubtful);
-        sure.map(|(place, entry)| (*place, &entry.source, &entry.summary))
+        sure.map(|(place, entry)| (*place, entry))
+    }
+
+    /// Returns the sessions whose text turned out to be none of theirs, which no page has.
+    pub(crate) fn take_unreadable(&mut self) -> BTreeSet<Place> {
+        std::mem::take(self.unreadable.get_mut())
+    }
+
+    fn summary(&self, place: Place) -> Option<&SessionSummary> {
+        let summary = self.sessions.get(&place)?.summary(place);
+        if summary.is_none() {
+            self.unreadable.borrow_mut().insert(place);
+        }
+        summary
     }
 
     /// Returns the sessions in the folder of a workspace.
@@ -123,31 +221,45 @@ impl Index {
     }
 
     pub(crate) fn insert(&mut self, place: Place, source: Source, summary: SessionSummary) {
-        self.remove(place);
-        let (position, due) = positions(place, &summary);
-        for number in numbers(place, &summary) {
-            if self.by_field.insert((number, position)) {
-                *self.counts.entry(number).or_default() += 1;
+        let keys = Keys::of(place, &summary);
+        let summary = OnceCell::from(Some(Box::new(summary)));
+        self.insert_entry(place, Entry { source, is_doubtful: false, keys, text: None, summary });
+    }
+
+    /// Inserts a session of which the text was read with its keys.
+    pub(crate) fn insert_text(&mut self, place: Place, source: Source, keys: Keys, text: Text) {
+        let entry = Entry { source, is_doubtful: false, keys, text: Some(text), summary: OnceCell::new() };
+        self.insert_entry(place, entry);
+    }
+
+    fn insert_entry(&mut self, place: Place, entry: Entry) {
+        if self.sessions.contains_key(&place) {
+            self.remove(place);
+        }
+        let position = entry.keys.position(place);
+        for number in &entry.keys.numbers {
+            if self.by_field.insert((*number, position)) {
+                *self.counts.entry(*number).or_default() += 1;
             }
         }
-        self.by_due.extend(due);
-        self.sessions.insert(place, Entry { source, is_doubtful: false, summary });
+        self.by_due.extend(entry.keys.due_position(place));
+        self.sessions.insert(place, entry);
     }
 
     pub(crate) fn remove(&mut self, place: Place) {
-        let Some(Entry { summary, .. }) = self.sessions.remove(&place) else { return };
-        let (position, due) = positions(place, &summary);
-        for number in numbers(place, &summary) {
-            if self.by_field.remove(&(number, position))
-                && let Some(count) = self.counts.get_mut(&number)
+        let Some(Entry { keys, .. }) = self.sessions.remove(&place) else { return };
+        let position = keys.position(place);
+        for number in &keys.numbers {
+            if self.by_field.remove(&(*number, position))
+                && let Some(count) = self.counts.get_mut(number)
             {
                 *count -= 1;
                 if *count == 0 {
-                    self.counts.remove(&number);
+                    self.counts.remove(number);
                 }
             }
         }
-        if let Some(due) = due {
+        if let Some(due) = keys.due_position(place) {
             self.by_due.remove(&due);
         }
     }
@@ -176,7 +288,7 @@ impl Index {
         // A session in the folder of another workspace is on no list of its own.
         let is_in_place = |(folder, _): &Place| query.workspace.is_none_or(|workspace| workspace == *folder);
         places.filter(move |place| {
-            is_in_place(place) && self.sessions.get(place).is_some_and(|entry| query.matches(&entry.summary))
+            is_in_place(place) && self.summary(*place).is_some_and(|summary| query.matches(summary))
         })
     }
 
@@ -186,8 +298,8 @@ impl Index {
     ///
     /// `InvalidInput` for a cursor of another query.
     pub(crate) fn page(&self, query: &SessionQuery, places: &[Place]) -> Result<Page<SessionSummary>> {
-        let entries = places.iter().filter_map(|place| self.sessions.get(place));
-        let mut page = query.page(entries.map(|entry| entry.summary.clone()))?;
+        let summaries = places.iter().filter_map(|place| self.summary(*place));
+        let mut page = query.page(summaries.cloned())?;
         page.total = query.with_total.then(|| self.matching(query, None).count() as u64);
         Ok(page)
     }
@@ -249,23 +361,3 @@ impl Index {
 /// Position before all others.
 const FIRST: Position =
     (Timestamp::MIN, SessionId::from_uuid(uuid::Uuid::nil()), WorkspaceId::from_uuid(uuid::Uuid::nil()));
-
-/// Returns the position of a session by last activity, and by due time if it has one.
-fn positions((workspace, id): Place, summary: &SessionSummary) -> (Position, Option<Position>) {
-    let due = summary.next_due_at.map(|at| (at, id, workspace));
-    ((summary.last_active_at, id, workspace), due)
-}
-
-/// Returns the numbers of the fields that a session has. Its workspace is the one in whose folder it is.
-fn numbers((workspace, _): Place, summary: &SessionSummary) -> Vec<u64> {
-    let state = summary.status.state;
-    let mut fields =
-        vec![Field::All, Field::Workspace(workspace), Field::State(state), Field::Creator(&summary.creator)];
-    if !state.is_hidden() {
-        fields.push(Field::Shown);
-    }
-    fields.extend(summary.owner.as_ref().map(Field::Owner));
-    fields.extend(summary.origin.parent().map(Field::Parent));
-    fields.extend(summary.attributes.labels.iter().map(|(key, value)| Field::Label(key, value)));
-    fields.iter().map(Field::number).collect()
-}

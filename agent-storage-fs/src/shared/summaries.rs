@@ -9,20 +9,22 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
-use agent_core::session::SessionSummary;
-use agent_core::{Result, WorkspaceId};
+use agent_core::{Result, SessionId, Timestamp, WorkspaceId};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::error::failed;
 use crate::io::{Kind, OpenMode, Stat, read_full};
 use crate::medium::env::Env;
 use crate::medium::layout::{self, Layout};
 use crate::medium::lock::{self, HeldLock};
-use crate::medium::log::{frame, unframe};
+use crate::medium::log::{CRC_LEN, frame, unframe};
 use crate::medium::record::SNAPSHOT_FORMAT;
-use crate::shared::list_index::{Place, Source};
+use crate::shared::list_index::{Entry, Keys, Place, Source, Text};
 
 /// Length in bytes up to which the file is written and read; some 100,000 sessions.
 pub(crate) const MAX_BYTES: usize = 64 << 20;
@@ -30,34 +32,44 @@ pub(crate) const MAX_BYTES: usize = 64 << 20;
 /// Metadata of a file: device, inode, time of its creation, length, times of the last write and of the last change.
 type Stamp = (u64, u64, i64, u64, i64, i64);
 
-/// One line.
-#[derive(Serialize)]
-struct LineOut<'a> {
+/// Time of the last activity, that at which the session is due, and the numbers of its fields.
+type KeysOf = (i64, Option<i64>, Vec<u64>);
+
+/// One line, without its last field, `summary`.
+#[derive(Deserialize)]
+struct Head {
     /// That of `session.json`: a version that folds logs in another way does not believe these summaries.
     format: i64,
     workspace: WorkspaceId,
-    log: Stamp,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tombstone: Option<Stamp>,
-    summary: &'a SessionSummary,
-}
-
-#[derive(Deserialize)]
-struct LineIn {
-    format: i64,
-    workspace: WorkspaceId,
+    id: SessionId,
     log: Stamp,
     #[serde(default)]
     tombstone: Option<Stamp>,
-    summary: SessionSummary,
+    keys: KeysOf,
 }
+
+#[derive(Serialize)]
+struct Line<'a, T: ?Sized> {
+    format: i64,
+    workspace: WorkspaceId,
+    id: SessionId,
+    log: Stamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tombstone: Option<Stamp>,
+    keys: KeysOf,
+    summary: &'a T,
+}
+
+/// Beginning of the last field. What comes before it are numbers and ids.
+const SUMMARY: &[u8] = b",\"summary\":";
 
 /// Summary that the file has of a session.
 #[derive(Debug)]
 pub(crate) struct Kept {
     log: Stamp,
     tombstone: Option<Stamp>,
-    pub(crate) summary: SessionSummary,
+    pub(crate) keys: Keys,
+    pub(crate) text: Text,
 }
 
 impl Kept {
@@ -71,14 +83,10 @@ impl Kept {
             None => None,
             Some(known) => {
                 let stat = env.io.stat(&folder.join(layout::TOMBSTONE)).ok()?;
-                Some(stat).filter(|stat| stamp(*stat) == Some(known))
+                Some(Some(stat).filter(|stat| stamp(*stat) == Some(known))?)
             }
         };
-        (tombstone.is_some() == self.tombstone.is_some()).then_some(Source {
-            log,
-            tombstone,
-            is_settled: true,
-        })
+        Some(Source { log, tombstone, is_settled: true })
     }
 }
 
@@ -108,8 +116,13 @@ pub(crate) fn read(env: &Env, layout: &Layout) -> HashMap<Place, Kept> {
             return HashMap::new();
         }
     };
-    let lines = bytes.split(|byte| *byte == b'\n');
-    lines.filter_map(|line| parse(layout, line)).collect()
+    let (file, mut at) = (Arc::<[u8]>::from(bytes), 0);
+    let mut kept = HashMap::new();
+    for end in memchr::memchr_iter(b'\n', &file) {
+        kept.extend(parse(layout, &file, at..end));
+        at = end + 1;
+    }
+    kept
 }
 
 fn read_bytes(env: &Env, path: &Path) -> io::Result<Vec<u8>> {
@@ -124,42 +137,60 @@ fn read_bytes(env: &Env, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn parse(layout: &Layout, line: &[u8]) -> Option<(Place, Kept)> {
-    let LineIn { format, workspace, log, tombstone, summary } = serde_json::from_slice(line).ok()?;
-    unframe(layout.owner(summary.id), line)?;
-    let place = (workspace, summary.id);
-    (format == SNAPSHOT_FORMAT).then_some((place, Kept { log, tombstone, summary }))
+fn parse(layout: &Layout, file: &Arc<[u8]>, range: Range<usize>) -> Option<(Place, Kept)> {
+    let line = &file[range.clone()];
+    let at = memchr::memmem::find(line, SUMMARY)?;
+    let head = [&line[..at], b"}"].concat();
+    let Head { format, workspace, id, log, tombstone, keys } = serde_json::from_slice(&head).ok()?;
+    unframe(layout.owner(id), line).filter(|_| format == SNAPSHOT_FORMAT)?;
+    let text = Text { file: file.clone(), range: range.start + at + SUMMARY.len()..range.end - CRC_LEN };
+    let (last_active_at, due, numbers) = keys;
+    let last_active_at = Timestamp::from_micros(last_active_at);
+    let keys = Keys { last_active_at, due: due.map(Timestamp::from_micros), numbers };
+    Some(((workspace, id), Kept { log, tombstone, keys, text }))
 }
 
 /// Appends the line of a session, unless the metadata of its files tells too little, or the file would become too long.
-pub(crate) fn push(
-    layout: &Layout,
-    place: Place,
-    source: &Source,
-    summary: &SessionSummary,
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    match (stamp(source.log), source.tombstone.map(stamp)) {
-        (Some(log), None) => push_line(layout, place, (log, None), summary, out),
-        (Some(log), Some(Some(tombstone))) => push_line(layout, place, (log, Some(tombstone)), summary, out),
-        _ => Ok(()),
+pub(crate) fn push(layout: &Layout, place: Place, entry: &Entry, out: &mut Vec<u8>) -> Result<()> {
+    let Source { log, tombstone, .. } = entry.source;
+    let (Some(log), None | Some(Some(_))) = (stamp(log), tombstone.map(stamp)) else { return Ok(()) };
+    let stamps = (log, tombstone.and_then(stamp));
+    if let Some(text) = &entry.text {
+        return push_text(layout, place, stamps, (&entry.keys, text), out);
     }
+    let Some(summary) = entry.summary(place) else { return Ok(()) };
+    push_line(layout, place, stamps, (&entry.keys, summary), out)
 }
 
 /// Appends a line that the file had.
 pub(crate) fn push_again(layout: &Layout, place: Place, kept: &Kept, out: &mut Vec<u8>) -> Result<()> {
-    push_line(layout, place, (kept.log, kept.tombstone), &kept.summary, out)
+    push_text(layout, place, (kept.log, kept.tombstone), (&kept.keys, &kept.text), out)
+}
+
+fn push_text(
+    layout: &Layout,
+    place: Place,
+    stamps: (Stamp, Option<Stamp>),
+    (keys, text): (&Keys, &Text),
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    match serde_json::from_slice::<&RawValue>(text.bytes()) {
+        Ok(summary) => push_line(layout, place, stamps, (keys, summary), out),
+        // It is read from the log.
+        Err(_) => Ok(()),
+    }
 }
 
 fn push_line(
     layout: &Layout,
     (workspace, id): Place,
     (log, tombstone): (Stamp, Option<Stamp>),
-    summary: &SessionSummary,
+    (keys, summary): (&Keys, &(impl Serialize + ?Sized)),
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let start = out.len();
-    let line = LineOut { format: SNAPSHOT_FORMAT, workspace, log, tombstone, summary };
+    let keys = (keys.last_active_at.as_micros(), keys.due.map(Timestamp::as_micros), keys.numbers.clone());
+    let line = Line { format: SNAPSHOT_FORMAT, workspace, id, log, tombstone, keys, summary };
     frame(layout.owner(id), &format_args!("summary of session {id}"), &line, out)?;
     if out.len() > MAX_BYTES {
         out.truncate(start);
