@@ -68,8 +68,8 @@
 //! # Costs that grow
 //!
 //! Binding a device rewrites `bindings.toml` while it is small, and later appends a line to `bindings.changes`. The first list of
-//! sessions in a process looks at each of them, and takes some 1.5 KB of memory for each; later lists look at those that
-//! changed, and at those on the page ([`FsConfig::with_list_scan_max`]). Listing workspaces reads each record. A session that no index file
+//! sessions in a process looks at the log of each, reads those that changed since `index/summaries` was written, and takes some
+//! 1.5 KB of memory for each; later lists look at those that changed, and at those on the page ([`FsConfig::with_list_scan_max`]). Listing workspaces reads each record. A session that no index file
 //! names is looked for in each workspace; among 32 and more, a process that has created eight sessions remembers the ids of all instead, with some 40
 //! bytes for each. Three operations read the 256 folders of the index, to
 //! report sessions that a person moved away, and look at each session: a purge, a list of sessions in all states, and a

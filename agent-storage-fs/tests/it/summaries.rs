@@ -21,6 +21,8 @@ use tokio::time::timeout;
 const COUNT: usize = 100;
 /// Logs that a process reads before it looks into the file.
 const READ_BEFORE: usize = 32;
+/// The session with words that are purged: none that is read before the file.
+const WORDY: usize = 77;
 const WORD: &str = "my password";
 const DEADLINE: Duration = Duration::from_secs(120);
 
@@ -75,7 +77,7 @@ async fn filled(root: &Path, effects: &Effects) -> Vec<SessionId> {
     let mut ids = Vec::new();
     for n in 0..COUNT {
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        let words = if n == 7 { WORD } else { "other words" };
+        let words = if n == WORDY { WORD } else { "other words" };
         let new =
             new.with_patch(&Patch::new().with_title(Title::by_user(words)).with_label("n", format!("{n}")));
         let made = store.sessions(effects).create(new).await.unwrap();
@@ -266,13 +268,24 @@ async fn keep_anew(root: &Path, effects: &Effects) {
     keep(&store).await;
 }
 
+/// The file with something replaced in each line, with right checksums.
+fn forged(bytes: &[u8], from: &str, to: &str) -> String {
+    let text = std::str::from_utf8(bytes).unwrap();
+    let lines = text.lines().map(|line| {
+        let id: SessionId = line.split("\"summary\":{\"id\":\"").nth(1).unwrap()[..36].parse().unwrap();
+        let json = format!("{}}}", line.split(",\"crc\"").next().unwrap());
+        framed(id, &json.replace(from, to))
+    });
+    lines.collect()
+}
+
 type Put = fn(&Path, &[u8]);
 
 /// Whatever is in the place of the file, each list is right, ends, and reads no more than the file may have; and a process that
 /// writes goes on.
 #[tokio::test]
 async fn odd_summaries_change_no_list() {
-    let puts: [(&str, Put); 16] = [
+    let puts: [(&str, Put); 17] = [
         ("nothing", |_, _| {}),
         ("empty", |path, _| fs::write(path, "").unwrap()),
         ("cut", |path, bytes| fs::write(path, &bytes[..bytes.len() / 2]).unwrap()),
@@ -298,6 +311,9 @@ async fn odd_summaries_change_no_list() {
                 crate::support::framed_for(&format!("{other}/{id}/6"), &json)
             });
             fs::write(path, lines.collect::<String>()).unwrap();
+        }),
+        ("no summary, with the right checksum", |path, bytes| {
+            fs::write(path, forged(bytes, "\"head\":2", "\"head\":\"x\"")).unwrap();
         }),
         ("folder", |path, _| fs::create_dir(path).unwrap()),
         ("link", |path, bytes| {
@@ -349,13 +365,8 @@ async fn rebuild_makes_summaries_anew() {
     let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
     let root = folder.path();
     let ids = filled(root, &effects).await;
-    let text = fs::read_to_string(path(root)).unwrap();
-    let forged = text.lines().map(|line| {
-        let id: SessionId = line.split("\"summary\":{\"id\":\"").nth(1).unwrap()[..36].parse().unwrap();
-        let json = format!("{}}}", line.split(",\"crc\"").next().unwrap());
-        framed(id, &json.replace("other words", "forged words"))
-    });
-    fs::write(path(root), forged.collect::<String>()).unwrap();
+    let sound = fs::read(path(root)).unwrap();
+    fs::write(path(root), forged(&sound, "other words", "forged words")).unwrap();
     let store = open(root).await;
     store.maintenance().rebuild().await.unwrap();
     let expected = truth(root, &ids).await;
@@ -385,12 +396,12 @@ async fn purged_words_leave_the_summaries() {
         listed(&two, SessionQuery::new()).await;
         listed(&three, SessionQuery::new().with_workspace(elsewhere)).await;
         match how {
-            0 => purge(&one, &effects, ids[7]).await,
+            0 => purge(&one, &effects, ids[WORDY]).await,
             1 => {
-                let log = folder_of(root, ids[7]).join("events.jsonl");
+                let log = folder_of(root, ids[WORDY]).join("events.jsonl");
                 fs::write(&log, "").unwrap();
                 let at = effects.now();
-                one.maintenance().delete_damaged(ids[7], at, Reason::UserDeleted).await.unwrap();
+                one.maintenance().delete_damaged(ids[WORDY], at, Reason::UserDeleted).await.unwrap();
             }
             _ => drop(one.delete_tenant(&TenantId::default()).await.unwrap()),
         }
@@ -406,6 +417,66 @@ async fn purged_words_leave_the_summaries() {
     }
 }
 
+/// Holds a store at the renaming of a file, until this is dropped.
+struct Hold {
+    is_reached: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Hold {
+    fn at(spy: &Spy, file: &'static str) -> Self {
+        let hold = Self { is_reached: Arc::default(), is_over: Arc::default() };
+        let (is_reached, is_over) = (hold.is_reached.clone(), hold.is_over.clone());
+        spy.fail(move |_, call| {
+            if call.name == "rename" && call.file() == file {
+                is_reached.store(true, Ordering::SeqCst);
+                while !is_over.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+            }
+            None
+        });
+        hold
+    }
+
+    async fn reached(&self) {
+        let waiting = async {
+            while !self.is_reached.load(Ordering::SeqCst) {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(DEADLINE, waiting).await.unwrap();
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A process that writes the file while a session is purged leaves that session out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_are_being_purged_are_left_out() {
+    let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
+    let root = folder.path();
+    let ids = filled(root, &effects).await;
+    let (two, (one, spy)) = (open(root).await, watched(root).await);
+    listed(&two, SessionQuery::new()).await;
+    let id = ids[WORDY];
+    let head = delete(&one, &effects, id).await.head;
+    let hold = Hold::at(&spy, "tombstone.json");
+    let purging = tokio::spawn(async move { one.purge(Purge::new(id, head)).await });
+    hold.reached().await;
+    session(&two, &effects).await;
+    keep(&two).await;
+    let written = fs::read(path(root)).unwrap();
+    drop(hold);
+    assert!(!written.is_empty() && !has_word(&written));
+    timeout(DEADLINE, purging).await.unwrap().unwrap().unwrap();
+    assert_eq!(with_word(root), Vec::<PathBuf>::new());
+}
+
 /// A purge waits for a process that is writing the file, and removes what that has written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn purge_waits_for_a_writer_of_summaries() {
@@ -416,29 +487,15 @@ async fn purge_waits_for_a_writer_of_summaries() {
     listed(&two, SessionQuery::new()).await;
     let made = session(&two, &effects).await;
     purge(&two, &effects, made.id).await;
-    let (is_writing, go_on) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (writing, going) = (is_writing.clone(), go_on.clone());
-    spy.fail(move |_, call| {
-        if call.name == "rename" && call.file() == "summaries" {
-            writing.store(true, Ordering::SeqCst);
-            while !going.load(Ordering::SeqCst) {
-                std::thread::yield_now();
-            }
-        }
-        None
-    });
+    let hold = Hold::at(&spy, "summaries");
     let closing = tokio::spawn(async move { two.close().await });
-    let waiting = async {
-        while !is_writing.load(Ordering::SeqCst) {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(DEADLINE, waiting).await.unwrap();
-    let id = ids[7];
+    hold.reached().await;
+    let id = ids[WORDY];
     let purging = tokio::spawn(async move { purge(&one, &Effects::default(), id).await });
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!purging.is_finished());
-    go_on.store(true, Ordering::SeqCst);
+    let has_waited = !purging.is_finished();
+    drop(hold);
+    assert!(has_waited);
     timeout(DEADLINE, closing).await.unwrap().unwrap().unwrap();
     timeout(DEADLINE, purging).await.unwrap().unwrap();
     assert_eq!(with_word(root), Vec::<PathBuf>::new());
@@ -454,9 +511,9 @@ async fn failed_purge_leaves_no_wrong_summary() {
         let two = open(root).await;
         listed(&two, SessionQuery::new().with_hidden()).await;
         let (one, spy) = watched(root).await;
-        let head = delete(&one, &effects, ids[7]).await.head;
+        let head = delete(&one, &effects, ids[WORDY]).await.head;
         listed(&one, SessionQuery::new().with_hidden()).await;
-        let lists = Purge::new(ids[7], head);
+        let lists = Purge::new(ids[WORDY], head);
         let writes = std::sync::Mutex::new(0);
         spy.fail(move |_, call| {
             let mut writes = writes.lock().unwrap();
@@ -472,7 +529,7 @@ async fn failed_purge_leaves_no_wrong_summary() {
             store.close().await.unwrap();
         }
         let shown = listed(&open(root).await, SessionQuery::new().with_hidden()).await;
-        let of_it = |all: &[SessionSummary]| all.iter().find(|it| it.id == ids[7]).cloned();
+        let of_it = |all: &[SessionSummary]| all.iter().find(|it| it.id == ids[WORDY]).cloned();
         assert_eq!(of_it(&shown), of_it(&expected), "call {at}");
         if failed == 0 {
             purged.unwrap();
