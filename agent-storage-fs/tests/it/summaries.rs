@@ -501,36 +501,34 @@ async fn purge_waits_for_a_writer_of_summaries() {
     assert_eq!(with_word(root), Vec::<PathBuf>::new());
 }
 
-/// A purge of which each call fails in turn leaves lists that show what a process without the file shows.
+/// A purge of which each call that writes fails in turn leaves no file that shows the session as it was before, whichever process
+/// writes it.
 #[tokio::test]
 async fn failed_purge_leaves_no_wrong_summary() {
-    for at in (0..).step_by(1) {
+    for at in 1.. {
         let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
         let root = folder.path();
         let ids = filled(root, &effects).await;
-        let two = open(root).await;
-        listed(&two, SessionQuery::new().with_hidden()).await;
-        let (one, spy) = watched(root).await;
+        let (two, (one, spy)) = (open(root).await, watched(root).await);
         let head = delete(&one, &effects, ids[WORDY]).await.head;
-        listed(&one, SessionQuery::new().with_hidden()).await;
-        let lists = Purge::new(ids[WORDY], head);
-        let writes = std::sync::Mutex::new(0);
-        spy.fail(move |_, call| {
-            let mut writes = writes.lock().unwrap();
-            *writes += usize::from(call.writes());
-            (call.writes() && *writes == at + 1).then_some(EIO)
-        });
-        let purged = one.purge(lists).await;
-        let failed = spy.heal();
-        let expected = truth(root, &ids).await;
         for store in [&one, &two] {
-            listed(store, SessionQuery::new()).await;
-            session(store, &effects).await;
-            store.close().await.unwrap();
+            listed(store, SessionQuery::new().with_hidden()).await;
         }
-        let shown = listed(&open(root).await, SessionQuery::new().with_hidden()).await;
-        let of_it = |all: &[SessionSummary]| all.iter().find(|it| it.id == ids[WORDY]).cloned();
-        assert_eq!(of_it(&shown), of_it(&expected), "call {at}");
+        let writes = std::sync::atomic::AtomicUsize::new(0);
+        spy.fail(move |_, call| {
+            let is_due = call.writes() && writes.fetch_add(1, Ordering::SeqCst) + 1 == at;
+            is_due.then_some(EIO)
+        });
+        let purged = one.purge(Purge::new(ids[WORDY], head)).await;
+        let failed = spy.heal();
+        let expected = truth(root, &ids[WORDY..=WORDY]).await;
+        for store in [&one, &two] {
+            session(store, &effects).await;
+            keep(store).await;
+            let shown = listed(&open(root).await, SessionQuery::new().with_hidden()).await;
+            let of_it: Vec<_> = shown.into_iter().filter(|it| it.id == ids[WORDY]).collect();
+            assert_eq!(of_it, expected, "call {at}");
+        }
         if failed == 0 {
             purged.unwrap();
             assert!(at > 5);
