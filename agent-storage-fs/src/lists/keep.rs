@@ -1,5 +1,5 @@
-//! Writes the file of summaries: a while after a change, if much of what was listed is not in it, and when a store is closed.
-//! A process that only reads writes nothing.
+//! Writes the file of summaries: a while after a change, and when a store is closed. A process that only reads writes
+//! nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,4 @@
-//! The file of summaries: what the first list of a process costs with it, that no list is wrong whatever is in its place, and
-//! that it keeps nothing that was purged.
+//! The file of summaries: what it saves the first list of a process. It makes no list wrong, and keeps nothing that was purged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
