@@ -582,7 +582,7 @@ impl SessionStore for Handle {
                 if done.is_ok() {
                     return done;
                 }
-                return agent_core::plan(old.as_deref(), &commit).map(agent_core::Plan::committed);
+                return agent_core::plan(old.as_deref(), &commit).map(|plan| plan.committed());
             }
             Fault::ChildrenListedLate if commit.precondition == Precondition::MustNotExist => {
                 let id = commit.session;

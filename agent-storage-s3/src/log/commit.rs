@@ -108,7 +108,7 @@ impl<'a> Attempts<'a> {
                 Announced::Refused => return Err(parent_deleted(parent)),
                 Announced::Late => {
                     self.close_orphan(parent).await?;
-                    return Ok(Some(landed(planned?, true)));
+                    return Ok(Some(landed(&planned?, true)));
                 }
             }
         }
@@ -126,7 +126,7 @@ impl<'a> Attempts<'a> {
         } else {
             self.withdraw(keys, slot);
         }
-        replayed.map(|replayed| planned.map(|plan| landed(plan, replayed))).transpose()
+        replayed.map(|replayed| planned.map(|plan| landed(&plan, replayed))).transpose()
     }
 
     /// Checks that the blobs of the commit are there. Returns false if the known commit was confirmed instead.
@@ -274,7 +274,7 @@ impl<'a> Attempts<'a> {
 }
 
 /// Returns the result for a commit that is stored.
-fn landed(planned: Plan, replayed: bool) -> Committed {
+fn landed(planned: &Plan, replayed: bool) -> Committed {
     let mut done = planned.committed();
     done.replayed = replayed;
     done
