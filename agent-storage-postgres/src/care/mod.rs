@@ -1,0 +1,3 @@
+//! Checks of what is stored.
+
+pub(crate) mod check;

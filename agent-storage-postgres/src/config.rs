@@ -1,0 +1,252 @@
+//! Address and options of a store.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use agent_core::clock::Effects;
+use agent_core::setters;
+use agent_core::store::{Registry, percent_decode};
+use agent_core::text::quoted;
+use agent_core::{Error, Result};
+use sqlx::ConnectOptions;
+use sqlx::postgres::PgConnectOptions;
+
+/// Options of a [`PostgresStore`](crate::PostgresStore).
+///
+/// ```
+/// use agent_storage_postgres::PostgresConfig;
+///
+/// let config = PostgresConfig::from_url("postgres://agent@db.example/agents?schema=prod&connections=32")?;
+/// assert_eq!(config.schema(), "prod");
+/// let error = PostgresConfig::from_url("postgres://db.example/agents?shcema=prod").unwrap_err();
+/// assert!(error.to_string().contains("shcema"));
+/// # Ok::<(), agent_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct PostgresConfig {
+    pub(crate) options: PgConnectOptions,
+    pub(crate) schema: String,
+    pub(crate) connections: usize,
+    pub(crate) lock_timeout: Duration,
+    pub(crate) statement_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) wait_timeout: Duration,
+    pub(crate) migrate: bool,
+    pub(crate) effects: Effects,
+}
+
+/// Options of an address that the driver understands.
+const OF_DRIVER: [&str; 10] = [
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "host",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+];
+
+impl PostgresConfig {
+    /// Default name of the schema: `agent`.
+    pub const DEFAULT_SCHEMA: &'static str = "agent";
+    /// Default limit on connections: 16. A commit needs one for one round trip.
+    pub const DEFAULT_CONNECTIONS: usize = 16;
+    /// Default limit on the wait for a lock of another transaction: 5 seconds.
+    pub const DEFAULT_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+    /// Default limit on one statement: 10 seconds. Deletions of tenants and rebuilds have none.
+    pub const DEFAULT_STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
+    /// Default limit on making a connection: 5 seconds.
+    pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+    /// Default limit on the wait for a connection of the store: 10 seconds.
+    pub const DEFAULT_WAIT_TIMEOUT: Duration = Duration::from_secs(10);
+    /// Longest of these times: a day.
+    pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+    /// Most connections of one store.
+    pub const MAX_CONNECTIONS: usize = 1000;
+
+    const OPTIONS: &'static str = "schema=NAME, connections=NUMBER, lock_timeout_ms=NUMBER, statement_timeout_ms=NUMBER, \
+        connect_timeout_ms=NUMBER, wait_timeout_ms=NUMBER, migrate=true|false, and of the driver sslmode, sslrootcert, \
+        sslcert, sslkey, host, port, dbname, user, password, application_name";
+
+    /// Returns options for a store at an address:
+    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME&connections=NUMBER&…`. `postgresql://` means the same. A
+    /// host that begins with `/` (written `%2F`), or the option `host`, names the folder of a socket.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the text is not such an address, or has an unknown option. The error does not repeat the address,
+    /// which may have a password.
+    pub fn from_url(url: &str) -> Result<Self> {
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            let text = "this is no address of a PostgreSQL store; write postgres://USER@HOST/DATABASE";
+            return Err(Error::invalid(text));
+        }
+        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        let (mut own, mut of_driver) = (Vec::new(), String::new());
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let (name, value) = (percent_decode(name)?, percent_decode(value)?);
+            if OF_DRIVER.contains(&&*name) {
+                of_driver.push(if of_driver.is_empty() { '?' } else { '&' });
+                of_driver.push_str(option);
+            } else {
+                own.push((name, value));
+            }
+        }
+        let options = PgConnectOptions::from_str(&format!("{place}{of_driver}")).map_err(|_| {
+            Error::invalid("the address of the PostgreSQL store cannot be read; write postgres://USER@HOST:PORT/DATABASE")
+        })?;
+        own.into_iter()
+            .try_fold(Self::new(options), |config, (name, value)| config.with_option(&name, &value))
+    }
+
+    /// Returns options for a store that connects with these options, for example those of a host's own pool. The store
+    /// logs no statements, whatever the options say.
+    pub fn new(options: PgConnectOptions) -> Self {
+        Self {
+            options: options.disable_statement_logging().extra_float_digits(None),
+            schema: Self::DEFAULT_SCHEMA.to_owned(),
+            connections: Self::DEFAULT_CONNECTIONS,
+            lock_timeout: Self::DEFAULT_LOCK_TIMEOUT,
+            statement_timeout: Self::DEFAULT_STATEMENT_TIMEOUT,
+            connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
+            wait_timeout: Self::DEFAULT_WAIT_TIMEOUT,
+            migrate: false,
+            effects: Effects::default(),
+        }
+    }
+
+    /// Registers the addresses `postgres://…` and `postgresql://…` in the registry.
+    pub fn register(registry: &mut Registry) {
+        for scheme in ["postgres", "postgresql"] {
+            registry.register(scheme, "postgres://USER@HOST/DATABASE", Self::from_url);
+        }
+    }
+
+    /// Sets an option by its name in an address.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the option is unknown or its value is invalid.
+    ///
+    /// ```
+    /// use agent_storage_postgres::PostgresConfig;
+    ///
+    /// let config = PostgresConfig::from_url("postgres://localhost/agents")?;
+    /// let config = config.with_option("lock_timeout_ms", "2000")?;
+    /// assert!(config.with_option("schema", "not a name").is_err());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn with_option(self, name: &str, value: &str) -> Result<Self> {
+        let bad = || {
+            let value = quoted(value);
+            Error::invalid(format!("invalid value {value} for option {name}; supported: {}", Self::OPTIONS))
+        };
+        let time = || {
+            let time = value.parse().ok().map(Duration::from_millis);
+            time.filter(|time| !time.is_zero() && *time <= Self::MAX_TIMEOUT).ok_or_else(bad)
+        };
+        match name {
+            "schema" => self.with_schema(value),
+            "connections" => {
+                let most = value.parse().ok().filter(|most| (1..=Self::MAX_CONNECTIONS).contains(most));
+                Ok(self.with_connections(most.ok_or_else(bad)?))
+            }
+            "lock_timeout_ms" => Ok(self.with_lock_timeout(time()?)),
+            "statement_timeout_ms" => Ok(self.with_statement_timeout(time()?)),
+            "connect_timeout_ms" => Ok(self.with_connect_timeout(time()?)),
+            "wait_timeout_ms" => Ok(self.with_wait_timeout(time()?)),
+            "migrate" => Ok(self.with_migrate(value.parse().map_err(|_| bad())?)),
+            _ => {
+                Err(Error::invalid(format!("unknown option {}; supported: {}", quoted(name), Self::OPTIONS)))
+            }
+        }
+    }
+
+    /// Sets the name of the schema that has the tables: `agent` by default.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` unless the name has 1 to 63 characters, of `a` to `z`, digits and `_`, and begins with no digit.
+    pub fn with_schema(mut self, schema: &str) -> Result<Self> {
+        let is_name = (1..=63).contains(&schema.len())
+            && schema.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+            && !schema.starts_with(|first: char| first.is_ascii_digit());
+        if !is_name || schema.starts_with("pg_") {
+            let text =
+                "is no name of a schema; give 1 to 63 lower-case letters, digits and `_`, not `pg_` first";
+            return Err(Error::invalid(format!("{} {text}", quoted(schema))));
+        }
+        schema.clone_into(&mut self.schema);
+        Ok(self)
+    }
+
+    setters! {
+        /// Sets the limit on connections, from 1 to 1,000: 16 by default.
+        pub fn with_connections(most: usize) => connections = most.clamp(1, Self::MAX_CONNECTIONS);
+
+        /// Sets how long a statement waits for a lock of another transaction: 5 seconds by default, at most a day. Then it
+        /// fails with `Unavailable`.
+        pub fn with_lock_timeout(timeout: Duration) => lock_timeout = timeout.clamp(Duration::from_millis(1), Self::MAX_TIMEOUT);
+
+        /// Sets how long a statement may take: 10 seconds by default, at most a day. If the server does not answer for a
+        /// second longer, the connection counts as broken.
+        pub fn with_statement_timeout(timeout: Duration) => statement_timeout = timeout.clamp(Duration::from_millis(1), Self::MAX_TIMEOUT);
+
+        /// Sets how long making a connection may take: 5 seconds by default.
+        pub fn with_connect_timeout(timeout: Duration) => connect_timeout = timeout.min(Self::MAX_TIMEOUT);
+
+        /// Sets how long a call waits for a connection of the store: 10 seconds by default.
+        pub fn with_wait_timeout(timeout: Duration) => wait_timeout = timeout.min(Self::MAX_TIMEOUT);
+
+        /// Sets whether opening creates the tables if there are none: false by default.
+        pub fn with_migrate(migrate: bool) => migrate = migrate;
+
+        /// Sets the clock and the randomness of the store, for tests.
+        pub fn with_effects(effects: Effects) => effects = effects;
+    }
+
+    /// Returns the name of the schema.
+    pub fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// Names the store in errors, without user and password.
+    pub(crate) fn place(&self) -> String {
+        let options = &self.options;
+        let database = options.get_database().unwrap_or_else(|| options.get_username());
+        format!(
+            "schema {} of database {database} on {}:{}",
+            self.schema,
+            options.get_host(),
+            options.get_port()
+        )
+    }
+}
+
+impl fmt::Display for PostgresConfig {
+    /// Formats the address without user, password and options.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let options = &self.options;
+        let database = options.get_database().unwrap_or_else(|| options.get_username());
+        let (host, port, schema) = (options.get_host(), options.get_port(), &self.schema);
+        write!(f, "postgres://{host}:{port}/{database}?schema={schema}")
+    }
+}
+
+impl fmt::Debug for PostgresConfig {
+    /// Formats the options without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresConfig")
+            .field("place", &self.place())
+            .field("connections", &self.connections)
+            .field("lock_timeout", &self.lock_timeout)
+            .field("statement_timeout", &self.statement_timeout)
+            .field("migrate", &self.migrate)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,60 @@
+//! Stores agent workspaces, sessions and device bindings in one schema of a PostgreSQL database: for several processes and
+//! machines.
+//!
+//! ```no_run
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+//! use agent_core::{SessionStore, SessionStoreExt, WorkspaceId};
+//! use agent_core::clock::Effects;
+//! use agent_core::event::NewEvent;
+//! use agent_core::session::NewSession;
+//! use agent_core::store::ReadEvents;
+//! use agent_storage_postgres::PostgresConfig;
+//!
+//! let config = PostgresConfig::from_url("postgres://agent@localhost/agents")?.with_migrate(true);
+//! let (store, effects) = (config.open().await?, Effects::default());
+//! let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+//! let session = store.sessions(&effects).create(new).await?;
+//! store.sessions(&effects).append(session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
+//! let page = store.read(session.id, ReadEvents::last(50)).await?;
+//! assert_eq!(page.events.len(), 2);
+//! # Ok(()) }
+//! ```
+//!
+//! # Guarantees
+//!
+//! - Acknowledged writes survive what the server's own settings let them survive: a power loss, unless `fsync`,
+//!   `full_page_writes` or `synchronous_commit` is off, which [`capabilities`](agent_core::SessionStore::capabilities) shows.
+//!   Without a synchronous standby, a failover may lose acknowledged writes.
+//! - Every reader sees a commit whole or not at all. A commit is one round trip if nobody else has written to its session.
+//! - Statements run in tasks of the store, so that a dropped future leaves no transaction open. A commit whose connection
+//!   breaks has the outcome `Unknown`, and is sent again.
+//! - The tables of one schema are for this library only. Whoever may connect as the store's user reads and writes all
+//!   tenants: the database does not keep them apart yet.
+//! - Every row has a checksum. A damaged event, workspace or binding is `Corrupt`; a damaged session record is rebuilt from
+//!   the log.
+//!
+//! # Runtime
+//!
+//! The store needs tokio with time and I/O enabled, on the runtime on which it was opened. It connects directly: behind a
+//! pooler that changes servers between transactions, statements fail with `Unsupported`.
+//!
+//! # Where to go next
+//!
+//! - [`PostgresConfig`]: the address, the schema, connections, timeouts.
+//! - [`PostgresStore`]: the store.
+//! - [`SessionStoreExt`](agent_core::SessionStoreExt): create, append, fork, follow.
+
+mod blobs;
+mod care;
+mod config;
+mod error;
+mod formats;
+mod lists;
+mod log;
+mod medium;
+mod places;
+mod schema;
+mod store;
+
+pub use config::PostgresConfig;
+pub use store::PostgresStore;

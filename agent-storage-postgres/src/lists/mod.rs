@@ -1,0 +1,3 @@
+//! Lists of sessions.
+
+pub(crate) mod pages;

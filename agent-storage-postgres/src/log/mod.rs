@@ -1,0 +1,8 @@
+//! Sessions: created, read and committed to.
+
+pub(crate) mod commit;
+pub(crate) mod extent;
+pub(crate) mod purge;
+pub(crate) mod read;
+pub(crate) mod rebuild;
+pub(crate) mod send;

@@ -1,0 +1,200 @@
+//! Attempts at a step: a connection and perhaps a transaction for each, again if others were in the way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::clock::Effects;
+use agent_core::{Error, Result};
+use sqlx::Connection;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::error::{Fault, Step, failed, is_broken, is_duplicate, is_serialization};
+use crate::medium::connections::Connections;
+use crate::medium::db::{Db, within};
+use crate::medium::sql::Names;
+
+/// Most attempts at a step that others undo.
+const MOST: u32 = 12;
+/// Pause before the second attempt; the later ones are longer.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// How a step uses its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// One statement that writes nothing.
+    Read,
+    /// Several statements that see one snapshot and write nothing.
+    Snapshot,
+    /// One statement that writes: when its connection breaks, its outcome is unknown.
+    Write,
+    /// A transaction that shares the lock of its tenant with other writers.
+    Shared,
+    /// A transaction that excludes all other writers of its tenant.
+    Alone,
+}
+
+/// What a step needs of its store.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) names: Arc<Names>,
+    pub(crate) effects: Effects,
+    pub(crate) tenant: Arc<str>,
+    pub(crate) lock: i64,
+    /// Time after which a connection counts as broken if the server does not answer.
+    pub(crate) limit: Duration,
+}
+
+/// Connection in use. Dropping it closes the connection, and the server undoes what was not committed.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) db: Db,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Attempts at one step.
+#[derive(Debug)]
+pub(crate) struct Attempts<'a> {
+    site: &'a Site,
+    mode: Mode,
+    doing: &'static str,
+    count: u32,
+    /// The statements may take as long as they need.
+    is_long: bool,
+}
+
+impl Site {
+    pub(crate) const fn attempts(&self, mode: Mode, doing: &'static str) -> Attempts<'_> {
+        Attempts { site: self, mode, doing, count: 0, is_long: false }
+    }
+}
+
+impl Attempts<'_> {
+    /// Lets the statements take as long as they need.
+    pub(crate) const fn long(mut self) -> Self {
+        self.is_long = true;
+        self
+    }
+
+    /// Takes a connection, and begins a transaction if the mode has one.
+    pub(crate) async fn begin(&mut self) -> Result<Open> {
+        let site = self.site;
+        let permit = match site.connections.permit().await {
+            Ok(permit) => permit,
+            Err(fault) => return Err(self.error(fault)),
+        };
+        let mut is_second = false;
+        loop {
+            let limit = (!self.is_long).then_some(site.limit);
+            let conn = site.connections.take().await.map_err(|error| failed(self.doing, error, false))?;
+            let (names, tenant, lock) = (site.names.clone(), site.tenant.clone(), site.lock);
+            let mut db = Db { conn, names, tenant, lock, limit };
+            let begun = match self.begin_sql(lock) {
+                Some(sql) => db.run(sql).await,
+                None => Ok(()),
+            };
+            match begun {
+                Ok(()) => return Ok(Open { db, _permit: permit }),
+                // The server may have ended idle connections.
+                Err(error) if is_broken(&error) && !is_second => site.connections.forget(),
+                Err(error) => return Err(failed(self.doing, error, false)),
+            }
+            is_second = true;
+        }
+    }
+
+    fn begin_sql(&self, lock: i64) -> Option<String> {
+        let timeouts = if self.is_long { "SET LOCAL statement_timeout = 0; " } else { "" };
+        let lock = match self.mode {
+            Mode::Read | Mode::Write => return None,
+            Mode::Snapshot => {
+                return Some(format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {timeouts}"));
+            }
+            Mode::Shared => format!("SELECT pg_advisory_xact_lock_shared({lock})"),
+            Mode::Alone => format!("SELECT pg_advisory_xact_lock({lock})"),
+        };
+        Some(format!("BEGIN ISOLATION LEVEL READ COMMITTED; {timeouts}{lock}"))
+    }
+
+    /// Ends an attempt: commits, or undoes what was done. Returns `None` if the step is to be tried again.
+    pub(crate) async fn end<T>(&mut self, mut open: Open, done: Step<T>) -> Option<Result<T>> {
+        let has_transaction = !matches!(self.mode, Mode::Read | Mode::Write);
+        let fault = match done {
+            Ok(value) if !has_transaction => {
+                self.site.connections.give_back(open.db.conn);
+                return Some(Ok(value));
+            }
+            Ok(value) => match open.db.run("COMMIT".to_owned()).await {
+                Ok(()) => {
+                    self.site.connections.give_back(open.db.conn);
+                    return Some(Ok(value));
+                }
+                Err(error) if is_broken(&error) => {
+                    self.site.connections.forget();
+                    return Some(Err(failed(self.doing, error, self.mode != Mode::Snapshot)));
+                }
+                Err(error) => Fault::Sql(error),
+            },
+            Err(fault) => fault,
+        };
+        self.undo(open, &fault, has_transaction).await;
+        let again = match &fault {
+            Fault::Refused(_) => false,
+            // Nothing of a transaction took effect that was not committed.
+            Fault::Sql(error) if is_broken(error) => self.mode != Mode::Write && self.count == 0,
+            Fault::Sql(error) => is_serialization(error) || (is_duplicate(error) && has_transaction),
+        };
+        self.count += 1;
+        if again && self.count < MOST {
+            let most = PAUSE.saturating_mul(1 << self.count.min(6));
+            tokio::time::sleep(self.site.effects.random_part(most)).await;
+            return None;
+        }
+        Some(Err(self.error(fault)))
+    }
+
+    /// Undoes the transaction, and keeps the connection if it can be used again.
+    async fn undo(&self, mut open: Open, fault: &Fault, has_transaction: bool) {
+        if let Fault::Sql(error) = fault
+            && is_broken(error)
+        {
+            self.site.connections.forget();
+            return;
+        }
+        if has_transaction && let Err(error) = open.db.run("ROLLBACK".to_owned()).await {
+            tracing::debug!(%error, "a connection is dropped, since its transaction was not rolled back");
+            return;
+        }
+        // A statement whose rows were not all read may still have some on their way.
+        if within(open.db.limit, open.db.conn.flush()).await.is_ok() {
+            self.site.connections.give_back(open.db.conn);
+        }
+    }
+
+    fn error(&self, fault: Fault) -> Error {
+        match fault {
+            Fault::Refused(error) => error,
+            Fault::Sql(error) => failed(self.doing, error, self.mode == Mode::Write),
+        }
+    }
+}
+
+/// Runs a step, which may be repeated: `run!(site, mode, "doing something", db => step(db).await)`. It stands in a task
+/// of the store, so that no transaction is left open when a caller is dropped.
+macro_rules! run {
+    ($site:expr, $mode:expr, $doing:expr, $db:ident => $step:expr) => {
+        $crate::medium::attempts::run!(@ $site.attempts($mode, $doing), $db => $step)
+    };
+    (@ $attempts:expr, $db:ident => $step:expr) => {{
+        let mut attempts = $attempts;
+        loop {
+            let mut open = attempts.begin().await?;
+            let $db = &mut open.db;
+            let done: $crate::error::Step<_> = $step;
+            if let Some(done) = attempts.end(open, done).await {
+                break done;
+            }
+        }
+    }};
+}
+pub(crate) use run;

@@ -1,0 +1,5 @@
+//! Workspaces, device bindings and tenants.
+
+pub(crate) mod bindings;
+pub(crate) mod tenants;
+pub(crate) mod workspaces;

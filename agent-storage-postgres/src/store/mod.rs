@@ -1,0 +1,190 @@
+//! Store: implements the three traits. Each method starts a task, which runs a step on a connection.
+
+mod places;
+mod sessions;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::store::{
+    BackendConfig, Damaged, DeletedTenant, Durability, Page, check_no_live_run, observed,
+};
+use agent_core::{Backend, OpenState, Result, SessionId, Storage, TenantId, Timestamp, async_trait};
+use tokio::runtime::Handle;
+use tracing::field::Empty;
+use tracing::info_span;
+
+use crate::config::PostgresConfig;
+use crate::error::gone;
+use crate::medium::attempts::{Mode, Site, run};
+use crate::medium::connections::Connections;
+use crate::medium::known::{Key, Known};
+use crate::medium::rows::lock_number;
+use crate::medium::sql::Names;
+use crate::medium::waiters::Heads;
+use crate::places::tenants;
+use crate::schema;
+
+/// Store of workspaces, sessions and bindings in one schema, for one tenant. Clones share their connections. Other handles
+/// on the same schema, in any process on any machine, work on the same data.
+///
+/// It needs the runtime of tokio on which it was opened.
+#[derive(Clone, Debug)]
+pub struct PostgresStore {
+    shared: Arc<Shared>,
+    site: Site,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: PostgresConfig,
+    runtime: Handle,
+    known: Known,
+    heads: Heads,
+    open: OpenState,
+    durability: Durability,
+}
+
+impl PostgresConfig {
+    /// Opens the store for the tenant `default`. Creates the tables only [if it may](Self::with_migrate).
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if there are no tables; `Unsupported` if another version of this library wrote them; `Denied`,
+    /// `Unavailable`.
+    pub async fn open(self) -> Result<PostgresStore> {
+        let runtime = Handle::try_current().map_err(|error| {
+            agent_core::Error::unsupported("the store is opened on a runtime of tokio; start one")
+                .with_source(error)
+        })?;
+        let tenant: Arc<str> = TenantId::default().as_str().into();
+        let site = Site {
+            connections: Arc::new(Connections::new(self.clone())),
+            names: Arc::new(Names::new(&self.schema)),
+            effects: self.effects.clone(),
+            lock: lock_number(&self.schema, &tenant),
+            tenant,
+            limit: self.statement_timeout.saturating_add(Duration::from_secs(1)),
+        };
+        let (at, config) = (site.clone(), self.clone());
+        let opened = runtime.spawn(async move {
+            schema::open(&at, &config.schema, &config.place(), config.migrate).await?;
+            run!(at, Mode::Read, "read the settings of the server", db => schema::durability(db).await)
+        });
+        let durability = opened.await.map_err(|_| gone())??;
+        let open = OpenState::new(format!("the store in {}", self.place()));
+        let (known, heads) = (Known::default(), Heads::default());
+        let shared = Arc::new(Shared { config: self, runtime, known, heads, open, durability });
+        Ok(PostgresStore { shared, site })
+    }
+}
+
+impl PostgresStore {
+    /// Returns the same store for another tenant. Does no I/O: a tenant that was never written to is empty.
+    #[must_use]
+    pub fn for_tenant(&self, tenant: &TenantId) -> Self {
+        let lock = lock_number(&self.shared.config.schema, tenant.as_str());
+        let site = Site { tenant: tenant.as_str().into(), lock, ..self.site.clone() };
+        Self { shared: self.shared.clone(), site }
+    }
+
+    /// Closes the store for all of its tenants and clones: finishes the calls that have begun, and closes the connections.
+    /// Later calls fail with `Unavailable`.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it completes, call `close` again to wait for the end.
+    ///
+    /// # Errors
+    ///
+    /// None at present.
+    pub async fn close(&self) -> Result<()> {
+        let span = info_span!("store.close", store = "postgres", outcome = Empty);
+        let work = async {
+            self.site.connections.close().await;
+            Ok(())
+        };
+        observed(span, self.shared.open.close(work)).await
+    }
+
+    /// Runs work in a task of the store, which ends also if the caller is dropped.
+    async fn task<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let operating = self.shared.open.begin()?;
+        let task = self.shared.runtime.spawn(async move {
+            let done = work.await;
+            drop(operating);
+            done
+        });
+        task.await.map_err(|_| gone())?
+    }
+
+    fn key(&self, id: SessionId) -> Key {
+        (self.site.tenant.clone(), id)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.site.effects.now()
+    }
+}
+
+#[async_trait]
+impl BackendConfig for PostgresConfig {
+    async fn open(&self) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(self.clone().open().await?))
+    }
+}
+
+#[async_trait]
+impl Backend for PostgresStore {
+    fn tenant(&self, tenant: &TenantId) -> Storage {
+        self.for_tenant(tenant).into()
+    }
+
+    async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        let span = info_span!("store.list_tenants", store = "postgres", outcome = Empty);
+        let (site, after) =
+            (self.site.clone(), after.map_or_else(String::new, |after| after.as_str().to_owned()));
+        let list =
+            async move { run!(site, Mode::Read, "list tenants", db => tenants::list(db, &after).await) };
+        observed(span, async { self.task(list).await.map(Page::new) }).await
+    }
+
+    async fn busy_tenants(&self, until: Timestamp, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        let span = info_span!("store.list_busy_tenants", store = "postgres", outcome = Empty);
+        let (site, after) =
+            (self.site.clone(), after.map_or_else(String::new, |after| after.as_str().to_owned()));
+        let busy = async move {
+            run!(site, Mode::Read, "list tenants", db => tenants::busy(db, &after, until).await)
+        };
+        observed(span, async { self.task(busy).await.map(Page::new) }).await
+    }
+
+    /// Deletes the tenant in one transaction, for which its other writers wait up to their lock timeout.
+    async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
+        let span = info_span!("store.delete_tenant", store = "postgres", outcome = Empty);
+        let store = self.for_tenant(tenant);
+        let work = async {
+            check_no_live_run(&store).await?;
+            let site = store.site.clone();
+            let delete = async move {
+                let attempts = site.attempts(Mode::Alone, "delete a tenant").long();
+                run!(@ attempts, db => tenants::delete(db).await)
+            };
+            let deleted = store.task(delete).await;
+            self.shared.known.remove_tenant(&store.site.tenant);
+            deleted
+        };
+        observed(span, work).await
+    }
+
+    async fn check_shared(&self) -> Result<Option<Vec<Damaged>>> {
+        Ok(None)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
+}

@@ -1,0 +1,118 @@
+//! A PostgreSQL server of the test's own: its data in a temporary folder, on a free port of this machine. If no server can
+//! be started, the test fails and says why.
+
+#![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Variable with the address of the server, for the processes that the test starts.
+const ADDRESS: &str = "AGENT_POSTGRES_TEST";
+
+/// User under which the server runs if the test is root, which PostgreSQL refuses.
+const USER: &str = "postgres";
+
+/// Running server, which is stopped, and its data removed, when this is dropped.
+pub(crate) struct Server {
+    address: String,
+    /// Folder and programs, if this process has started the server.
+    own: Option<(tempfile::TempDir, PathBuf)>,
+}
+
+impl Server {
+    /// Starts a server, or finds the one that a parent process has started.
+    pub(crate) fn start() -> Self {
+        if let Ok(address) = std::env::var(ADDRESS) {
+            return Self { address, own: None };
+        }
+        let bin = programs();
+        let folder = tempfile::Builder::new().prefix("agent-postgres-").tempdir_in("/tmp").unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let data = folder.path().join("data");
+        let data = data.to_str().unwrap();
+        run(
+            &bin,
+            "initdb",
+            &["-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"],
+        );
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // Nothing is killed here that must survive; `fsync` is left on in what the store reports.
+        let options = format!(
+            "-p {port} -k {} -c listen_addresses=127.0.0.1 -c max_connections=600 -c shared_buffers=64MB -c fsync=off \
+             -c full_page_writes=off -c autovacuum_naptime=5s",
+            folder.path().display()
+        );
+        let log = folder.path().join("server.log");
+        let log = log.to_str().unwrap();
+        run(&bin, "pg_ctl", &["-D", data, "-l", log, "-w", "-t", "60", "-o", &options, "start"]);
+        let address = format!("postgres://{USER}@127.0.0.1:{port}/postgres");
+        Self { address, own: Some((folder, bin)) }
+    }
+
+    /// Returns the address of the server's database.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Passes the server on to the processes that this one starts, by running `main` in a process that knows its address.
+    pub(crate) fn run_again(&self) -> Option<i32> {
+        self.own.as_ref()?;
+        let program = std::env::current_exe().unwrap();
+        let status =
+            Command::new(program).args(std::env::args_os().skip(1)).env(ADDRESS, &self.address).status();
+        Some(status.unwrap().code().unwrap_or(1))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some((folder, bin)) = &self.own {
+            let data = folder.path().join("data");
+            run(bin, "pg_ctl", &["-D", data.to_str().unwrap(), "-m", "immediate", "-w", "stop"]);
+        }
+    }
+}
+
+/// Finds the folder of the server's programs: `PG_BIN`, what `pg_config` says, or the newest of Debian's.
+fn programs() -> PathBuf {
+    let has = |bin: &PathBuf| bin.join("initdb").exists() && bin.join("pg_ctl").exists();
+    let given = std::env::var_os("PG_BIN").map(PathBuf::from);
+    let mut found: Vec<PathBuf> = given.into_iter().collect();
+    if let Ok(output) = Command::new("pg_config").arg("--bindir").output() {
+        found.push(String::from_utf8_lossy(&output.stdout).trim().into());
+    }
+    let mut debian: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|version| version.path().join("bin"))
+        .collect();
+    debian.sort();
+    found.extend(debian.into_iter().rev());
+    found.into_iter().find(has).unwrap_or_else(|| {
+        panic!("no PostgreSQL server was found: install `postgresql`, or name the folder of `initdb` and `pg_ctl` in PG_BIN")
+    })
+}
+
+/// Runs a program of the server, as another user if this one is root.
+fn run(bin: &Path, name: &str, args: &[&str]) {
+    let program = bin.join(name);
+    let is_root = fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0);
+    let mut command = if is_root {
+        let mut command = Command::new("runuser");
+        command.args(["-u", USER, "--"]).arg(&program);
+        command
+    } else {
+        Command::new(&program)
+    };
+    // The server keeps what it inherits; the output goes to a file, so that nothing waits for its end.
+    let output = tempfile::NamedTempFile::new().unwrap();
+    let (out, err) = (output.reopen().unwrap(), output.reopen().unwrap());
+    let status = command.args(args).current_dir("/").env("LC_ALL", "C").stdout(out).stderr(err).status();
+    let status = status.unwrap_or_else(|error| panic!("{} cannot be run: {error}", program.display()));
+    let said = fs::read_to_string(output.path()).unwrap_or_default();
+    assert!(status.success(), "{} {args:?} failed: {said}", program.display());
+}
