@@ -2,6 +2,7 @@
 
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::process::ExitCode;

@@ -17,10 +17,12 @@ const FUNCTIONS: &str = include_str!("functions.sql");
 /// Number of the advisory lock of migrations, of all schemas of a database.
 const MIGRATION: i64 = 0x4147_4e54_0000_0001;
 
-/// Returns the format of the tables; `None` if there are none. `schema` has been checked.
+/// Returns the format of the tables; `None` if there are none.
 async fn format(db: &mut Db, schema: &str) -> Step<Option<i32>> {
-    let sql = format!("SELECT to_regclass('\"{schema}\".meta') IS NOT NULL");
-    let row = db.first(db.of_all(&sql)).await?;
+    // By the rows of the catalog: what `to_regclass` knows may be older than a lock that was waited for.
+    let sql = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+        WHERE n.nspname = $1 AND c.relname = 'meta')";
+    let row = db.first(db.of_all(sql).bind(schema.to_owned())).await?;
     if !row.map(|row| row.try_get(0)).transpose()?.unwrap_or(false) {
         return Ok(None);
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Where the files of each crate lie.
-const SOURCES: [&str; 19] = [
+const SOURCES: [&str; 20] = [
     "agent-core/src",
     "agent-transcript/src",
     "agent-admin/src",
@@ -18,6 +18,7 @@ const SOURCES: [&str; 19] = [
     "agent-storage-conformance/src",
     "agent-storage-fs/src",
     "agent-storage-sqlite/src",
+    "agent-storage-postgres/src",
     "agent-storage-s3/src",
     "agent-storage-s3/simulator/src",
     "agent-storage-s3/servers/src",

@@ -20,13 +20,15 @@ pub(crate) struct Server {
     address: String,
     /// Folder and programs, if this process has started the server.
     own: Option<(tempfile::TempDir, PathBuf)>,
+    #[allow(dead_code, reason = "one of the programs uses it")]
+    log: Option<PathBuf>,
 }
 
 impl Server {
     /// Starts a server, or finds the one that a parent process has started.
     pub(crate) fn start() -> Self {
         if let Ok(address) = std::env::var(ADDRESS) {
-            return Self { address, own: None };
+            return Self { address, own: None, log: None };
         }
         let bin = programs();
         let folder = tempfile::Builder::new().prefix("agent-postgres-").tempdir_in("/tmp").unwrap();
@@ -49,7 +51,34 @@ impl Server {
         let log = log.to_str().unwrap();
         run(&bin, "pg_ctl", &["-D", data, "-l", log, "-w", "-t", "60", "-o", &options, "start"]);
         let address = format!("postgres://{USER}@127.0.0.1:{port}/postgres");
-        Self { address, own: Some((folder, bin)) }
+        Self { address, own: Some((folder, bin)), log: None }
+    }
+
+    /// Starts a server for a program that does not drop it: a process waits for the end of this one, and stops it.
+    #[allow(dead_code, reason = "one of the programs uses it")]
+    pub(crate) fn start_for_program() -> Self {
+        let mut server = Self::start();
+        if let Some((folder, bin)) = server.own.take() {
+            let path = folder.keep();
+            let stop = "while kill -0 $1 2>/dev/null; do sleep 0.2; done; $2 -D $3/data -m immediate stop; rm -rf $3";
+            let stop =
+                if is_root() { stop.replacen("$2", "runuser -u postgres -- $2", 1) } else { stop.to_owned() };
+            let mut waits = Command::new("sh");
+            waits
+                .args(["-c", &stop, "sh", &std::process::id().to_string()])
+                .arg(bin.join("pg_ctl"))
+                .arg(&path);
+            let none = std::process::Stdio::null;
+            waits.current_dir("/").stdin(none()).stdout(none()).stderr(none()).spawn().unwrap();
+            server.log = Some(path.join("server.log"));
+        }
+        server
+    }
+
+    /// Returns the log of the server.
+    #[allow(dead_code, reason = "one of the programs uses it")]
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.log.as_ref().expect("the server is this program's")).unwrap()
     }
 
     /// Returns the address of the server's database.
@@ -57,6 +86,7 @@ impl Server {
         &self.address
     }
 
+    #[allow(dead_code, reason = "one of the programs uses it")]
     /// Passes the server on to the processes that this one starts, by running `main` in a process that knows its address.
     pub(crate) fn run_again(&self) -> Option<i32> {
         self.own.as_ref()?;
@@ -97,11 +127,14 @@ fn programs() -> PathBuf {
     })
 }
 
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
+}
+
 /// Runs a program of the server, as another user if this one is root.
 fn run(bin: &Path, name: &str, args: &[&str]) {
     let program = bin.join(name);
-    let is_root = fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0);
-    let mut command = if is_root {
+    let mut command = if is_root() {
         let mut command = Command::new("runuser");
         command.args(["-u", USER, "--"]).arg(&program);
         command

@@ -1,0 +1,79 @@
+//! Tests of what the public suite does not see: opening, broken connections, round trips, the server's log.
+
+#![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod breaks;
+mod opening;
+mod proxy;
+mod speed;
+mod support;
+mod turns;
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use agent_core::clock::Effects;
+use agent_core::event::NewEvent;
+use agent_core::session::{NewSession, SessionRecord};
+use agent_core::{SessionStoreExt, WorkspaceId};
+use agent_storage_postgres::{PostgresConfig, PostgresStore};
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Connection, Executor, Row};
+
+use crate::support::Server;
+
+/// Server of all tests of this program. It is stopped by [`stop`] when the program ends.
+static SERVER: LazyLock<Server> = LazyLock::new(Server::start_for_program);
+
+/// Store of one test, in a schema of its own.
+struct Scene {
+    schema: String,
+    effects: Effects,
+}
+
+impl Scene {
+    fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        Self { schema: format!("t{}", COUNT.fetch_add(1, Ordering::Relaxed)), effects: Effects::default() }
+    }
+
+    /// Options at an address: that of the server, or of a proxy before it.
+    fn config_at(&self, address: &str) -> PostgresConfig {
+        PostgresConfig::from_url(address).unwrap().with_schema(&self.schema).unwrap().with_migrate(true)
+    }
+
+    fn config(&self) -> PostgresConfig {
+        self.config_at(SERVER.address())
+    }
+
+    async fn open(&self) -> PostgresStore {
+        self.config().open().await.unwrap()
+    }
+
+    async fn create(&self, store: &PostgresStore) -> std::sync::Arc<SessionRecord> {
+        let new = NewSession::new(self.effects.new_session_id(), WorkspaceId::DEFAULT);
+        store.sessions(&self.effects).create(new).await.unwrap()
+    }
+
+    /// Runs statements of the test's own, in which `@.` stands for the schema.
+    async fn run(&self, sql: &str) {
+        let mut conn = connect().await;
+        let sql = sql.replace("@.", &format!("\"{}\".", self.schema));
+        conn.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
+    }
+
+    /// Returns the number in the first column of a statement's first row.
+    async fn number(&self, sql: &str) -> i64 {
+        let mut conn = connect().await;
+        let sql = sql.replace("@.", &format!("\"{}\".", self.schema));
+        conn.fetch_one(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap().get(0)
+    }
+}
+
+async fn connect() -> PgConnection {
+    PgConnection::connect(SERVER.address()).await.unwrap()
+}
+
+fn message(text: &str) -> Vec<NewEvent> {
+    vec![NewEvent::user_message(text)]
+}
