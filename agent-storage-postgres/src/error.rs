@@ -51,6 +51,8 @@ pub(crate) fn is_broken(error: &sqlx::Error) -> bool {
         return !matches!(
             error,
             sqlx::Error::ColumnDecode { .. }
+                | sqlx::Error::Encode(_)
+                | sqlx::Error::RowNotFound
                 | sqlx::Error::ColumnIndexOutOfBounds { .. }
                 | sqlx::Error::Decode(_)
         );
@@ -65,6 +67,11 @@ pub(crate) fn is_broken(error: &sqlx::Error) -> bool {
 /// Returns whether the transaction was undone because of others, and succeeds when it is repeated.
 pub(crate) fn is_serialization(error: &sqlx::Error) -> bool {
     matches!(sqlstate(error).as_deref(), Some("40001" | "40P01"))
+}
+
+/// Returns whether a table or its schema does not exist.
+pub(crate) fn is_missing(error: &sqlx::Error) -> bool {
+    matches!(sqlstate(error).as_deref(), Some("42P01" | "3F000"))
 }
 
 /// Returns whether a row with the same key was inserted meanwhile.

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_core::Error;
+use sqlx::Connection;
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Connection, Executor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::PostgresConfig;
@@ -51,18 +51,14 @@ impl Connections {
 
     async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
         let config = &self.config;
-        let connect = async {
-            let mut conn = PgConnection::connect_with(&config.options).await?;
-            conn.execute(sqlx::raw_sql(AssertSqlSafe(format!(
-                "SET lock_timeout = {}; SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}",
-                config.lock_timeout.as_millis(),
-                config.statement_timeout.as_millis(),
-                config.statement_timeout.as_millis(),
-            ))))
-            .await?;
-            Ok(conn)
-        };
-        within(Some(config.connect_timeout), connect).await
+        // With the first message, so that a new connection costs no further round trip.
+        let statement = config.statement_timeout.as_millis();
+        let options = config.options.clone().options([
+            ("lock_timeout", config.lock_timeout.as_millis()),
+            ("statement_timeout", statement),
+            ("idle_in_transaction_session_timeout", statement),
+        ]);
+        within(Some(config.connect_timeout), PgConnection::connect_with(&options)).await
     }
 
     /// Keeps a connection that is in no transaction.

@@ -57,6 +57,12 @@ impl Db {
         Ok(within(self.limit, self.conn.fetch_all(statement)).await?)
     }
 
+    /// Returns the first row of a statement that is used once, in one round trip.
+    pub(crate) async fn first_once(&mut self, text: &str) -> Step<Option<PgRow>> {
+        let statement = sqlx::raw_sql(self.names.sql(text));
+        Ok(within(self.limit, self.conn.fetch_optional(statement)).await?)
+    }
+
     /// Runs statements without values in one round trip.
     pub(crate) async fn run(&mut self, text: String) -> Result<(), sqlx::Error> {
         within(self.limit, self.conn.execute(sqlx::raw_sql(AssertSqlSafe(text)))).await.map(drop)

@@ -93,14 +93,19 @@ pub(crate) async fn write_record(db: &mut Db, session: &SessionRecord, kept: Opt
     let (id, version, state) = (*session.id.as_uuid(), new_version()?, session.status.state);
     let texts = Texts::of(&db.tenant, session);
     for sql in [
-        "DELETE FROM @.sessions WHERE tenant = $1 AND session = $2",
         "DELETE FROM @.labels WHERE tenant = $1 AND session = $2",
         "DELETE FROM @.due WHERE tenant = $1 AND session = $2",
     ] {
         db.execute(db.query(sql).bind(id)).await?;
     }
+    // The row stays the same one, so that those who wait for it find it.
     let sql = "INSERT INTO @.sessions VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, \
-        $18, $19, $20, $21, $22, $23)";
+        $18, $19, $20, $21, $22, $23) ON CONFLICT (tenant, session) DO UPDATE SET (owner, workspace, class, rare, state, \
+        reason, creator, parent, head, base, kept, version, epoch, created_at, last_active_at, listed_at, due_at, record_crc, \
+        summary_crc, record, summary) = (excluded.owner, excluded.workspace, excluded.class, excluded.rare, excluded.state, \
+        excluded.reason, excluded.creator, excluded.parent, excluded.head, excluded.base, excluded.kept, excluded.version, \
+        excluded.epoch, excluded.created_at, excluded.last_active_at, excluded.listed_at, excluded.due_at, \
+        excluded.record_crc, excluded.summary_crc, excluded.record, excluded.summary)";
     let insert = db
         .query(sql)
         .bind(id)

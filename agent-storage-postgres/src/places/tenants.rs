@@ -9,17 +9,23 @@ use crate::medium::db::{Db, Statement};
 
 /// Returns the tenants that have data, with one step along an index for each.
 pub(crate) async fn list(db: &mut Db, after: &str) -> Step<Vec<TenantId>> {
-    let steps = |table: &str| {
+    let steps = |(table, condition): (&str, &str)| {
         format!(
-            "(WITH RECURSIVE t (n) AS (SELECT min(tenant) FROM @.{table} WHERE tenant > $1 \
-             UNION ALL SELECT (SELECT min(x.tenant) FROM @.{table} x WHERE x.tenant > t.n) FROM t WHERE n IS NOT NULL) \
+            "(WITH RECURSIVE t (n) AS (SELECT min(tenant) FROM @.{table} WHERE tenant > $1{condition} UNION ALL \
+             SELECT (SELECT min(x.tenant) FROM @.{table} x WHERE x.tenant > t.n{condition}) FROM t WHERE n IS NOT NULL) \
              SELECT n FROM t WHERE n IS NOT NULL)"
         )
     };
-    let tables = ["sessions", "events", "tombstones", "workspaces", "bindings"];
-    // Only few blobs have no session, but there may be tenants with nothing else.
-    let blobs = "SELECT DISTINCT tenant FROM @.blobs WHERE tenant > $1 AND state <> 'removed'";
-    let sql = format!("{} UNION {blobs} ORDER BY 1", tables.map(steps).join(" UNION "));
+    let tables = [
+        ("sessions", ""),
+        ("events", ""),
+        ("tombstones", ""),
+        ("workspaces", ""),
+        ("bindings", ""),
+        // Those that are named have a session.
+        ("blobs", " AND named IS NULL AND state <> 'removed'"),
+    ];
+    let sql = format!("{} ORDER BY 1", tables.map(steps).join(" UNION "));
     let statement = db.of_all(&sql).bind(after.to_owned());
     found(db, statement).await
 }

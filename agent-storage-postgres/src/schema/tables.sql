@@ -112,6 +112,7 @@ CREATE TABLE @.blobs (
     crc     integer          NOT NULL
 ) WITH (fillfactor = 80);
 CREATE UNIQUE INDEX blobs_whole ON @.blobs (tenant, session, name) WHERE state = 'whole';
+CREATE INDEX blobs_by_session ON @.blobs (tenant, session);
 CREATE INDEX blobs_unnamed ON @.blobs (tenant, session) WHERE named IS NULL AND state <> 'removed';
 CREATE INDEX blobs_removed ON @.blobs (tenant, blob) WHERE state = 'removed';
 

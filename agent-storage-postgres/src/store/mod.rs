@@ -67,10 +67,8 @@ impl PostgresConfig {
             limit: self.statement_timeout.saturating_add(Duration::from_secs(1)),
         };
         let (at, config) = (site.clone(), self.clone());
-        let opened = runtime.spawn(async move {
-            schema::open(&at, &config.schema, &config.place(), config.migrate).await?;
-            run!(at, Mode::Read, "read the settings of the server", db => schema::durability(db).await)
-        });
+        let opened = runtime
+            .spawn(async move { schema::open(&at, &config.schema, &config.place(), config.migrate).await });
         let durability = opened.await.map_err(|_| gone())??;
         let open = OpenState::new(format!("the store in {}", self.place()));
         let (known, heads) = (Known::default(), Heads::default());

@@ -1,9 +1,10 @@
-//! Connections that break, locks that are held, and what the server's log says of it.
+//! Connections that break, locks that are held, and the lines of the server's log about them.
 
 use std::time::Duration;
 
-use agent_core::commit::Commit;
-use agent_core::store::ReadEvents;
+use agent_core::commit::{Commit, Trigger};
+use agent_core::state::Reason;
+use agent_core::store::{Purge, PutBlob, ReadEvents};
 use agent_core::{ErrorKind, SessionStore, SessionStoreExt, WriteOutcome};
 use sqlx::Executor;
 
@@ -78,6 +79,46 @@ async fn ended_connections_lose_nothing() {
 
 fn writers_are_done<T>(writers: &[tokio::task::JoinHandle<T>]) -> bool {
     writers.iter().all(tokio::task::JoinHandle::is_finished)
+}
+
+/// Nothing is appended to a log that does not end where the record says.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_appended_after_missing_events() {
+    let scene = Scene::new();
+    let store = scene.open().await;
+    let session = scene.create(&store).await;
+    let head = store
+        .sessions(&scene.effects)
+        .append(session.id, session.head, message("lost"))
+        .await
+        .unwrap()
+        .session
+        .head;
+    scene.run("DELETE FROM @.events WHERE seq = 2").await;
+    let error = store.sessions(&scene.effects).append(session.id, head, message("b")).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.write_outcome()),
+        (&ErrorKind::Corrupt, WriteOutcome::NotApplied),
+        "{error}"
+    );
+    assert_eq!(scene.number("SELECT count(*) FROM @.events").await, 1);
+}
+
+/// Whoever waits for the row of a session while it is purged finds it deleted, not damaged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_waits_for_a_purge_finds_a_deleted_session() {
+    let scene = Scene::new();
+    let store = scene.open().await;
+    for _ in 0..20 {
+        let session = scene.create(&store).await;
+        let delete = Commit::seal(&scene.effects, session.id, session.head);
+        let deleted = store.commit(delete.with_trigger(Trigger::Delete(Reason::UserDeleted))).await.unwrap();
+        let put = PutBlob::of_bytes(session.id, b"bytes".to_vec());
+        let purge = Purge::new(session.id, deleted.session.head);
+        let (put, purged) = tokio::join!(store.blobs().put(put), store.purge(purge));
+        assert_eq!(*put.unwrap_err().kind(), ErrorKind::Deleted);
+        purged.unwrap();
+    }
 }
 
 /// Reads and writes in transactions do not notice that idle connections were ended.

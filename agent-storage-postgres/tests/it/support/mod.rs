@@ -41,10 +41,11 @@ impl Server {
             &["-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"],
         );
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        // Nothing is killed here that must survive; `fsync` is left on in what the store reports.
+        // No test cuts the power; measurements name the variable.
+        let fsync = if std::env::var_os("AGENT_POSTGRES_FSYNC").is_some() { "on" } else { "off" };
         let options = format!(
-            "-p {port} -k {} -c listen_addresses=127.0.0.1 -c max_connections=600 -c shared_buffers=64MB -c fsync=off \
-             -c full_page_writes=off -c autovacuum_naptime=5s",
+            "-p {port} -k {} -c listen_addresses=127.0.0.1 -c max_connections=600 -c shared_buffers=64MB -c fsync={fsync} \
+             -c full_page_writes={fsync} -c autovacuum_naptime=5s",
             folder.path().display()
         );
         let log = folder.path().join("server.log");
