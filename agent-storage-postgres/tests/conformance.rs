@@ -7,7 +7,8 @@ mod support;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use agent_core::{Backend, ErrorKind, Result, Storage, TenantId, async_trait};
 use agent_storage_conformance::{Damage, DamageKind, Factory};
@@ -23,11 +24,42 @@ struct Postgres(Server);
 struct Site {
     address: String,
     schema: String,
+    /// True once other processes may use it, which the suite kills.
+    is_shared: AtomicBool,
 }
 
 impl Site {
+    fn new(address: &str, schema: &str) -> Self {
+        Self { address: address.to_owned(), schema: schema.to_owned(), is_shared: AtomicBool::new(false) }
+    }
+
     async fn open(&self) -> Result<PostgresStore> {
-        PostgresConfig::from_url(&self.address)?.with_schema(&self.schema)?.with_migrate(true).open().await
+        if self.is_shared.load(Ordering::Relaxed) {
+            self.wait_for_dead().await?;
+        }
+        // Names the process, for those who wait for its end.
+        let address = format!("{}?application_name=p{}", self.address, std::process::id());
+        PostgresConfig::from_url(&address)?.with_schema(&self.schema)?.with_migrate(true).open().await
+    }
+
+    /// Waits until the server has noticed the end of killed processes. It carries out what they had sent, which nobody has
+    /// acknowledged, and the suite reads twice what must not change in between.
+    async fn wait_for_dead(&self) -> Result<()> {
+        let wait = async {
+            let mut conn = PgConnection::connect(&self.address).await?;
+            loop {
+                let sql =
+                    "SELECT DISTINCT application_name FROM pg_stat_activity WHERE application_name LIKE 'p%'";
+                let names: Vec<String> = sqlx::query_scalar(sql).fetch_all(&mut conn).await?;
+                let is_dead =
+                    |name: &String| std::fs::read_link(format!("/proc/{}/exe", &name[1..])).is_err();
+                if !names.iter().filter(|name| name[1..].parse::<u32>().is_ok()).any(is_dead) {
+                    return conn.close().await;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        wait.await.map_err(failed)
     }
 
     async fn run(&self, sql: &str) -> Result<()> {
@@ -38,10 +70,12 @@ impl Site {
             assert!(done.rows_affected() > 0, "nothing was damaged");
             conn.close().await
         };
-        run.await.map_err(|error: sqlx::Error| {
-            agent_core::Error::new(ErrorKind::Unavailable, "the test's own statement").with_source(error)
-        })
+        run.await.map_err(failed)
     }
+}
+
+fn failed(error: sqlx::Error) -> agent_core::Error {
+    agent_core::Error::new(ErrorKind::Unavailable, "the test's own statement").with_source(error)
 }
 
 #[async_trait]
@@ -51,7 +85,7 @@ impl Factory for Postgres {
     async fn fresh(&self) -> Result<Site> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let schema = format!("s{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let site = Site { address: self.0.address().to_owned(), schema };
+        let site = Site::new(self.0.address(), &schema);
         site.open().await?.close().await?;
         Ok(site)
     }
@@ -65,12 +99,13 @@ impl Factory for Postgres {
     }
 
     fn address(&self, site: &Site) -> Option<String> {
+        site.is_shared.store(true, Ordering::Relaxed);
         Some(format!("{}|{}", site.address, site.schema))
     }
 
     async fn attach(&self, address: &str) -> Result<Site> {
         let (address, schema) = address.split_once('|').unwrap_or((address, ""));
-        Ok(Site { address: address.to_owned(), schema: schema.to_owned() })
+        Ok(Site::new(address, schema))
     }
 
     fn damages(&self) -> &[DamageKind] {

@@ -1,9 +1,8 @@
 //! Ratio of a commit to a raw insert on the same server: `cargo test … speed -- --ignored --nocapture`.
 
-use std::time::Instant;
-
 use agent_core::SessionStoreExt;
 use sqlx::Executor;
+use tokio::time::Instant;
 
 use crate::{Scene, connect, message};
 

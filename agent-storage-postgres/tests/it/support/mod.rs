@@ -45,7 +45,7 @@ impl Server {
         let fsync = if std::env::var_os("AGENT_POSTGRES_FSYNC").is_some() { "on" } else { "off" };
         let options = format!(
             "-p {port} -k {} -c listen_addresses=127.0.0.1 -c max_connections=600 -c shared_buffers=64MB -c fsync={fsync} \
-             -c full_page_writes={fsync} -c autovacuum_naptime=5s",
+             -c full_page_writes={fsync} -c synchronous_commit={fsync} -c autovacuum_naptime=5s",
             folder.path().display()
         );
         let log = folder.path().join("server.log");
@@ -57,6 +57,7 @@ impl Server {
 
     /// Starts a server for a program that does not drop it: a process waits for the end of this one, and stops it.
     #[allow(dead_code, reason = "one of the programs uses it")]
+    #[allow(clippy::zombie_processes, reason = "it lives longer than this process")]
     pub(crate) fn start_for_program() -> Self {
         let mut server = Self::start();
         if let Some((folder, bin)) = server.own.take() {
