@@ -139,6 +139,8 @@ async fn ended_idle_connections_are_replaced() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_lock_is_a_timeout_and_no_content_is_logged() {
     let scene = Scene::new();
+    // Others create their tables at the same time, and this one waits for them.
+    scene.open().await;
     let store = scene.config().with_lock_timeout(Duration::from_millis(100)).open().await.unwrap();
     let session = scene.create(&store).await;
     let mut holder = connect().await;
