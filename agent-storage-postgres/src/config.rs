@@ -1,6 +1,7 @@
 //! Address and options of a store.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use agent_core::store::{Registry, percent_decode};
 use agent_core::text::quoted;
 use agent_core::{Error, Result};
 use sqlx::ConnectOptions;
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 /// Options of a [`PostgresStore`](crate::PostgresStore).
 ///
@@ -57,7 +58,7 @@ impl PostgresConfig {
     pub const DEFAULT_CONNECTIONS: usize = 16;
     /// Default limit on the wait for a lock of another transaction: 5 seconds.
     pub const DEFAULT_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
-    /// Default limit on one statement: 10 seconds. Deletions of tenants and rebuilds have none.
+    /// Default limit on one statement: 10 seconds. Those of deletions of tenants, purges, checks and rebuilds may take an hour.
     pub const DEFAULT_STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
     /// Default limit on making a connection: 5 seconds.
     pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -75,6 +76,9 @@ impl PostgresConfig {
     /// Returns options for a store at an address:
     /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME&connections=NUMBER&…`. `postgresql://` means the same. A
     /// host that begins with `/` (written `%2F`), or the option `host`, names the folder of a socket.
+    ///
+    /// A connection to another machine is encrypted or refused, unless the option `sslmode` says otherwise. The certificate of the
+    /// server is checked only with `sslmode=verify-full`.
     ///
     /// # Errors
     ///
@@ -100,6 +104,7 @@ impl PostgresConfig {
         let options = PgConnectOptions::from_str(&format!("{place}{of_driver}")).map_err(|_| {
             Error::invalid("the address of the PostgreSQL store cannot be read; write postgres://USER@HOST:PORT/DATABASE")
         })?;
+        let options = if of_driver.contains("sslmode=") { options } else { encrypted(options) };
         own.into_iter()
             .try_fold(Self::new(options), |config, (name, value)| config.with_option(&name, &value))
     }
@@ -228,6 +233,21 @@ impl PostgresConfig {
     }
 }
 
+/// Returns options that do not fall back to a connection without encryption, which is the driver's default, if the server is
+/// another machine.
+fn encrypted(options: PgConnectOptions) -> PgConnectOptions {
+    let host = options.get_host().trim_matches(['[', ']']);
+    let is_loopback =
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let is_local = is_loopback || host.starts_with('/') || options.get_socket().is_some();
+    match options.get_ssl_mode() {
+        PgSslMode::Disable | PgSslMode::Allow | PgSslMode::Prefer if !is_local => {
+            options.ssl_mode(PgSslMode::Require)
+        }
+        _ => options,
+    }
+}
+
 impl fmt::Display for PostgresConfig {
     /// Formats the address without user, password and options.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -248,5 +268,34 @@ impl fmt::Debug for PostgresConfig {
             .field("statement_timeout", &self.statement_timeout)
             .field("migrate", &self.migrate)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_machine_is_not_talked_to_in_clear() {
+        let is_encrypted = |url: &str| {
+            let mode = PostgresConfig::from_url(url).unwrap().options.get_ssl_mode();
+            !matches!(mode, PgSslMode::Disable | PgSslMode::Allow | PgSslMode::Prefer)
+        };
+        for url in
+            ["postgres://a@db.example/x", "postgres://a@10.0.0.7/x?schema=prod", "postgres://a@[fd00::7]/x"]
+        {
+            assert!(is_encrypted(url), "{url}");
+        }
+        assert!(is_encrypted("postgres://a@localhost/x?sslmode=verify-full"));
+        // Whoever wants it says so.
+        assert!(!is_encrypted("postgres://a@db.example/x?sslmode=disable"));
+        for url in [
+            "postgres://a@localhost/x",
+            "postgres://a@127.0.0.1/x",
+            "postgres://a@[::1]/x",
+            "postgres:///x?host=/run",
+        ] {
+            assert!(!is_encrypted(url), "{url}");
+        }
     }
 }

@@ -18,6 +18,9 @@ const MOST: u32 = 12;
 /// Pause before the second attempt; the later ones are longer.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// Limit on a statement that reads or changes all of a tenant.
+const LONG: Duration = Duration::from_secs(3600);
+
 /// How a step uses its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -59,7 +62,7 @@ pub(crate) struct Attempts<'a> {
     mode: Mode,
     doing: &'static str,
     count: u32,
-    /// The statements may take as long as they need.
+    /// The statements may take up to [`LONG`].
     is_long: bool,
 }
 
@@ -70,7 +73,7 @@ impl Site {
 }
 
 impl Attempts<'_> {
-    /// Lets the statements take as long as they need.
+    /// Lets the statements take up to [`LONG`].
     pub(crate) const fn long(mut self) -> Self {
         self.is_long = true;
         self
@@ -85,7 +88,7 @@ impl Attempts<'_> {
         };
         let mut is_second = false;
         loop {
-            let limit = (!self.is_long).then_some(site.limit);
+            let limit = if self.is_long { LONG.max(site.limit) } else { site.limit };
             let conn = site.connections.take().await.map_err(|error| failed(self.doing, error, false))?;
             let (names, tenant, lock) = (site.names.clone(), site.tenant.clone(), site.lock);
             let mut db = Db { conn, names, tenant, lock, limit };
@@ -104,7 +107,7 @@ impl Attempts<'_> {
     }
 
     fn begin_sql(&self, lock: i64) -> Option<String> {
-        let timeouts = if self.is_long { "SET LOCAL statement_timeout = 0; " } else { "" };
+        let timeouts = if self.is_long { "SET LOCAL statement_timeout = '1h'; " } else { "" };
         let lock = match self.mode {
             Mode::Read | Mode::Write => return None,
             Mode::Snapshot => {

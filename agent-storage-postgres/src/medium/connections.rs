@@ -58,7 +58,7 @@ impl Connections {
             ("statement_timeout", statement),
             ("idle_in_transaction_session_timeout", statement),
         ]);
-        within(Some(config.connect_timeout), PgConnection::connect_with(&options)).await
+        within(config.connect_timeout, PgConnection::connect_with(&options)).await
     }
 
     /// Keeps a connection that is in no transaction.

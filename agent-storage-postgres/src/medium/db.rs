@@ -23,7 +23,7 @@ pub(crate) struct Db {
     /// Number of the tenant's advisory lock, which its writers share, and which whoever changes all of it has alone.
     pub(crate) lock: i64,
     /// Time after which the connection counts as broken: somewhat more than the server gives a statement.
-    pub(crate) limit: Option<Duration>,
+    pub(crate) limit: Duration,
 }
 
 impl Db {
@@ -71,10 +71,9 @@ impl Db {
 
 /// Fails with a broken connection if the server does not answer in time.
 pub(crate) async fn within<T>(
-    limit: Option<Duration>,
+    limit: Duration,
     work: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
-    let Some(limit) = limit else { return work.await };
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
         Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "the server did not answer in time")))
     })
