@@ -79,7 +79,7 @@ impl Backend {
         })
     }
 
-    /// Opens the store without syncs, to fill it before something else is measured.
+    /// Opens the store without syncs, to measure that or to fill it before something else is measured.
     pub(crate) async fn open_to_fill(self, path: &Path) -> Outcome<Sessions> {
         Ok(self.open_storage(path, true).await?.sessions)
     }
@@ -98,14 +98,29 @@ impl Ours {
     /// A new store at a path that does not exist yet.
     pub(crate) async fn new(backend: Backend, path: PathBuf) -> Outcome<Self> {
         let store = backend.open(&path).await?;
+        Self::with(store, path).await
+    }
+
+    /// The same without syncs.
+    pub(crate) async fn unsynced(backend: Backend, path: PathBuf) -> Outcome<Self> {
+        let store = backend.open_to_fill(&path).await?;
+        Self::with(store, path).await
+    }
+
+    async fn with(store: Sessions, path: PathBuf) -> Outcome<Self> {
         let effects = Effects::default();
         let session = new_session(&store).await?;
         Ok(Self { path, store, effects, session })
     }
 
     /// The same with so many events of one KiB each, ten in a commit as a run with a few tools makes them, made without
-    /// syncs.
-    pub(crate) async fn filled(backend: Backend, path: PathBuf, events: u64) -> Outcome<Self> {
+    /// syncs. What follows is synced or not.
+    pub(crate) async fn filled(
+        backend: Backend,
+        path: PathBuf,
+        events: u64,
+        is_synced: bool,
+    ) -> Outcome<Self> {
         let store = backend.open_to_fill(&path).await?;
         let effects = Effects::default();
         let mut session = new_session(&store).await?;
@@ -116,7 +131,7 @@ impl Ours {
             session = store.commit(commit).await?.session;
         }
         drop(store);
-        let store = backend.open(&path).await?;
+        let store = backend.open_storage(&path, !is_synced).await?.sessions;
         Ok(Self { path, store, effects, session })
     }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::ours::UNSYNCED;
 use crate::ours::Backend;
 use crate::outcome::Outcome;
 
@@ -55,15 +56,16 @@ impl Contender {
 /// Returns our stores and, unless `ours_only`, the other libraries, which are built first.
 pub(crate) fn chosen(ours_only: bool) -> Outcome<Vec<Contender>> {
     let program = std::env::current_exe()?;
-    let mut contenders: Vec<Contender> = Backend::DURABLE
-        .iter()
-        .map(|backend| Contender {
-            name: backend.name().to_owned(),
+    let sides = [(None, true), (Some(UNSYNCED), false)].into_iter();
+    let mut contenders: Vec<Contender> = sides
+        .flat_map(|(with, is_durable)| Backend::DURABLE.map(|backend| (backend, with, is_durable)))
+        .map(|(backend, with, is_durable)| Contender {
+            name: format!("{}{}", backend.name(), if is_durable { "" } else { " sync=off" }),
             version: "",
             program: program.clone(),
             arguments: vec!["--worker".to_owned(), "task".to_owned(), backend.name().to_owned()],
-            with: None,
-            is_durable: true,
+            with,
+            is_durable,
         })
         .collect();
     if ours_only {

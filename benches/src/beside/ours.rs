@@ -13,6 +13,9 @@ use crate::outcome::Outcome;
 use crate::workloads::many::Chats;
 use crate::workloads::{at_once, list};
 
+/// Variable with which the stores are measured without syncs, beside libraries that have none.
+pub(super) const UNSYNCED: &str = "BENCH_UNSYNCED";
+
 /// Runs the process of a store.
 pub(crate) fn serve(backend: Backend, arguments: &[String]) -> Outcome {
     match backend {
@@ -27,7 +30,7 @@ struct Sqlite(Side);
 
 impl Contender for Files {
     fn prepare(folder: &Path, task: Task) -> Outcome<Option<Self>> {
-        Ok(Some(Self(Side::new(Backend::Files, folder.join("store"), task)?)))
+        Side::new(Backend::Files, folder.join("store"), task).map(|side| side.map(Self))
     }
 
     fn run(&mut self, times: u32) -> Outcome<AtOnce> {
@@ -37,7 +40,7 @@ impl Contender for Files {
 
 impl Contender for Sqlite {
     fn prepare(folder: &Path, task: Task) -> Outcome<Option<Self>> {
-        Ok(Some(Self(Side::new(Backend::Sqlite, folder.join("store.db"), task)?)))
+        Side::new(Backend::Sqlite, folder.join("store.db"), task).map(|side| side.map(Self))
     }
 
     fn run(&mut self, times: u32) -> Outcome<AtOnce> {
@@ -62,7 +65,11 @@ enum Opened {
 }
 
 impl Side {
-    fn new(backend: Backend, path: PathBuf, task: Task) -> Outcome<Self> {
+    fn new(backend: Backend, path: PathBuf, task: Task) -> Outcome<Option<Self>> {
+        let is_synced = std::env::var_os(UNSYNCED).is_none();
+        if !is_synced && !matches!(task, Task::Turn(_)) {
+            return Ok(None);
+        }
         let runtime = Runtime::new()?;
         let opened = runtime.block_on(async {
             let (ours, sessions) = match task {
@@ -75,11 +82,11 @@ impl Side {
                     (ours, sessions)
                 }
                 Task::List(sessions) => (list::filled(backend, path, sessions).await?, Vec::new()),
-                task => (Ours::filled(backend, path, task.size().into()).await?, Vec::new()),
+                task => (Ours::filled(backend, path, task.size().into(), is_synced).await?, Vec::new()),
             };
             Outcome::Ok(Opened::Store { ours, sessions })
         })?;
-        Ok(Self { task, runtime, opened })
+        Ok(Some(Self { task, runtime, opened }))
     }
 
     fn run(&mut self, times: u32) -> Outcome<AtOnce> {

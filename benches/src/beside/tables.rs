@@ -79,6 +79,8 @@ fn markdown(all: &Measurements) -> String {
         page += &match (name.as_str(), name.split_once(' ')) {
             ("files", _) => " | ours, files".to_owned(),
             ("sqlite", _) => " | ours, SQLite".to_owned(),
+            (_, Some(("files", setting))) => format!(" | ours, files, `{setting}`"),
+            (_, Some(("sqlite", setting))) => format!(" | ours, SQLite, `{setting}`"),
             (_, Some((library, setting))) => format!(" | {library} {version}, {setting}"),
             _ => format!(" | {name} {version}"),
         };

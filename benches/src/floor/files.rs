@@ -14,13 +14,14 @@ use crate::outcome::Outcome;
 pub(super) struct Files {
     folder: PathBuf,
     log: File,
+    is_synced: bool,
     created: u32,
 }
 
 impl Files {
-    pub(super) fn new(folder: PathBuf) -> Outcome<Self> {
+    pub(super) fn new(folder: PathBuf, is_synced: bool) -> Outcome<Self> {
         let log = File::create(folder.join("log"))?;
-        Ok(Self { folder, log, created: 0 })
+        Ok(Self { folder, log, is_synced, created: 0 })
     }
 
     fn listed(&self, n: u32) -> PathBuf {
@@ -28,15 +29,15 @@ impl Files {
     }
 }
 
-fn append(log: &mut File, messages: u32) -> std::io::Result<()> {
+fn append(log: &mut File, messages: u32, is_synced: bool) -> std::io::Result<()> {
     log.write_all(&vec![b'x'; LINE * messages as usize])?;
-    log.sync_data()
+    if is_synced { log.sync_data() } else { Ok(()) }
 }
 
 #[async_trait]
 impl Floor for Files {
     fn write(&mut self, messages: u32) -> Outcome {
-        Ok(append(&mut self.log, messages)?)
+        Ok(append(&mut self.log, messages, self.is_synced)?)
     }
 
     async fn write_at_once(&mut self, writers: u32, turns: u32) -> Outcome<Vec<Duration>> {
@@ -46,7 +47,7 @@ impl Floor for Files {
                 let mut log = File::options().append(true).create(true).open(path)?;
                 let one = |_| {
                     let start = Instant::now();
-                    append(&mut log, 2).map(|()| start.elapsed())
+                    append(&mut log, 2, true).map(|()| start.elapsed())
                 };
                 (0..turns).map(one).collect::<std::io::Result<Vec<_>>>()
             })

@@ -11,13 +11,13 @@ mod work;
 
 pub(crate) use work::Floor;
 
-/// The floor of a backend, in a folder of its own.
-pub(crate) fn of(backend: Backend, folder: &Path) -> Outcome<Box<dyn Floor>> {
+/// The floor of a backend, in a folder of its own, with or without syncs.
+pub(crate) fn of(backend: Backend, folder: &Path, is_synced: bool) -> Outcome<Box<dyn Floor>> {
     let folder = folder.join("floor");
     std::fs::create_dir_all(&folder)?;
     Ok(match backend {
         Backend::Memory => return Err("there is no floor by hand of memory".into()),
-        Backend::Files => Box::new(files::Files::new(folder)?),
-        Backend::Sqlite => Box::new(sqlite::Sqlite::new(&folder.join("floor.db"))?),
+        Backend::Files => Box::new(files::Files::new(folder, is_synced)?),
+        Backend::Sqlite => Box::new(sqlite::Sqlite::new(&folder.join("floor.db"), is_synced)?),
     })
 }

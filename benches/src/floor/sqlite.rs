@@ -1,4 +1,4 @@
-//! SQLite by hand, WAL and `synchronous=FULL`: rows of text, a row for each session, nothing checked.
+//! SQLite by hand, WAL and `synchronous=FULL` or `OFF`: rows of text, a row for each session, nothing checked.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -13,7 +13,7 @@ use super::work::{Floor, LINE, RECORD};
 use crate::outcome::Outcome;
 
 const SCHEMA: &str = "
-    PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -16384;
+    PRAGMA journal_mode = WAL; PRAGMA cache_size = -16384;
     CREATE TABLE IF NOT EXISTS events (session TEXT, seq INTEGER, json TEXT, PRIMARY KEY (session, seq));
     CREATE TABLE IF NOT EXISTS sessions (id TEXT PRIMARY KEY, head INTEGER, record TEXT);
     CREATE TABLE IF NOT EXISTS listed (id TEXT PRIMARY KEY, active INTEGER, record TEXT);
@@ -29,10 +29,11 @@ pub(super) struct Sqlite {
 }
 
 impl Sqlite {
-    pub(super) fn new(path: &Path) -> Outcome<Self> {
+    pub(super) fn new(path: &Path, is_synced: bool) -> Outcome<Self> {
         let conn = Connection::open(path)?;
         conn.set_prepared_statement_cache_capacity(64);
         conn.execute_batch(SCHEMA)?;
+        conn.pragma_update(None, "synchronous", if is_synced { "FULL" } else { "OFF" })?;
         let this = Self { conn: Arc::new(Mutex::new(conn)), head: 0 };
         this.lock().execute("INSERT OR IGNORE INTO sessions VALUES (?, 0, '')", [WRITTEN])?;
         Ok(this)

@@ -21,7 +21,7 @@ pub(super) async fn list(place: &Place) -> Outcome<Vec<Figure>> {
             continue;
         }
         let ours = filled(place.backend, place.path(name), count).await?;
-        let mut floor = crate::floor::of(place.backend, &place.path(&format!("{name} floor")))?;
+        let mut floor = crate::floor::of(place.backend, &place.path(&format!("{name} floor")), true)?;
         floor.fill_list(count)?;
         let sides = compare(
             &place.meter,

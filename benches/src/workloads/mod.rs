@@ -33,7 +33,7 @@ pub(crate) struct Workload {
 }
 
 /// Every workload, in the order in which all are measured.
-pub(crate) const WORKLOADS: [Workload; 22] = {
+pub(crate) const WORKLOADS: [Workload; 23] = {
     const fn new(name: &'static str, about: &'static str) -> Workload {
         Workload { name, about }
     }
@@ -41,6 +41,7 @@ pub(crate) const WORKLOADS: [Workload; 22] = {
         new("append", "One message in one commit"),
         new("hand-over", "The floor of an append on a thread that may block, against one on the caller's"),
         new("turn", "One turn: a message of a person and one of an agent in one commit"),
+        new("unsynced", "One turn without syncs"),
         new("run", "One run: two commits with a lease, as the runtime makes them"),
         new("end-to-end", "Turns of an open conversation, from prompt to finish, after 10 to 1,500 turns"),
         new("growth", "One message in a long session, against one in a session of 100 events"),
@@ -80,6 +81,7 @@ pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {
         "append" => vec![write::append(place).await?],
         "hand-over" => vec![write::hand_over(place).await?],
         "turn" => vec![write::turn(place).await?],
+        "unsynced" => vec![write::unsynced(place).await?],
         "run" => vec![write::run(place).await?],
         "end-to-end" => end_to_end::turns(place).await?,
         "growth" => vec![write::growth(place).await?],

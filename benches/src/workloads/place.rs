@@ -33,10 +33,16 @@ impl Place {
     }
 
     pub(super) async fn filled_store(&self, name: &str, events: u64) -> Outcome<Ours> {
-        Ours::filled(self.backend, self.path(name), events).await
+        Ours::filled(self.backend, self.path(name), events, true).await
     }
 
     pub(super) fn floor(&self) -> Outcome<Box<dyn Floor>> {
-        floor::of(self.backend, &self.folder)
+        floor::of(self.backend, &self.folder, true)
+    }
+
+    /// A new store without syncs, and the floor without them.
+    pub(super) async fn unsynced(&self) -> Outcome<(Ours, Box<dyn Floor>)> {
+        let ours = Ours::unsynced(self.backend, self.path("unsynced")).await?;
+        Ok((ours, floor::of(self.backend, &self.path("unsynced floor"), false)?))
     }
 }

@@ -18,7 +18,7 @@ pub(super) async fn last(place: &Place) -> Outcome<Vec<Figure>> {
         let ours = place.filled_store(name, count).await?;
         let page = ours.store.read(ours.session.id, ReadEvents::last(50)).await?;
         let lines: Vec<String> = page.events.iter().map(Event::to_json).collect();
-        let mut floor = crate::floor::of(place.backend, &place.path(&format!("{name} floor")))?;
+        let mut floor = crate::floor::of(place.backend, &place.path(&format!("{name} floor")), true)?;
         // As many rows as ours has, so that both descend a tree of the same height.
         let all: Vec<String> = lines.iter().cycle().take(count as usize).cloned().collect();
         floor.fill(&all)?;

@@ -14,7 +14,7 @@ use crate::floor::Floor;
 use crate::ours::{Backend, Ours};
 use crate::outcome::Outcome;
 use crate::report::Figure;
-use crate::rounds::compare;
+use crate::rounds::{Side, compare};
 
 const BATCH: u32 = 50;
 /// Commits before anything is measured. After so many SQLite writes over its log, which costs less than to extend it.
@@ -28,17 +28,29 @@ fn aim(backend: Backend) -> &'static str {
 }
 
 pub(super) async fn append(place: &Place) -> Outcome<Figure> {
-    let sides = commits(place, 1).await?;
+    let sides = commits(place, place.new_store().await?, place.floor()?, 1).await?;
     Ok(Figure::timed(place.backend, "append 1 KiB", sides).aim(aim(place.backend)))
 }
 
 pub(super) async fn turn(place: &Place) -> Outcome<Figure> {
-    let sides = commits(place, 2).await?;
+    let sides = commits(place, place.new_store().await?, place.floor()?, 2).await?;
     Ok(Figure::timed(place.backend, "turn: two messages, one commit", sides).aim(aim(place.backend)))
 }
 
-async fn commits(place: &Place, messages: u32) -> Outcome<(crate::rounds::Side, crate::rounds::Side)> {
-    let (mut ours, mut floor) = (place.new_store().await?, place.floor()?);
+/// The same without waiting for the disk, for those who compare libraries that do not.
+pub(super) async fn unsynced(place: &Place) -> Outcome<Figure> {
+    let (ours, floor) = place.unsynced().await?;
+    let sides = commits(place, ours, floor, 2).await?;
+    let aim = if place.backend == Backend::Sqlite { "45 us" } else { "30 us" };
+    Ok(Figure::timed(place.backend, "turn without syncs", sides).aim(aim))
+}
+
+async fn commits(
+    place: &Place,
+    mut ours: Ours,
+    mut floor: Box<dyn Floor>,
+    messages: u32,
+) -> Outcome<(Side, Side)> {
     for _ in 0..BEFORE {
         ours.append(messages).await?;
         floor.write(messages)?;
