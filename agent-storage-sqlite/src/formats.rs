@@ -12,7 +12,7 @@ impl SqliteStore {
     /// ```
     /// use agent_storage_sqlite::SqliteStore;
     ///
-    /// assert_eq!(SqliteStore::FORMATS, [("user_version", 7)]);
+    /// assert_eq!(SqliteStore::FORMATS, [("user_version", 8)]);
     /// ```
     pub const FORMATS: [(&'static str, u64); 1] = [("user_version", VERSION as u64)];
 }

@@ -318,7 +318,7 @@ fn user_version_zero_is_explained_in_words() {
     raw.execute_batch("PRAGMA user_version = 0").unwrap();
     raw.close().unwrap();
     for args in [vec!["session", "list"], vec!["workspace", "create", "--name", "a"]] {
-        site.fails(&args, 1, "user_version = 7");
+        site.fails(&args, 1, "user_version = 8");
         site.fails(&args, 1, "data.db");
         let ran = site.run(&args);
         assert!(!ran.err.contains("CREATE TABLE"), "{ran:?}");

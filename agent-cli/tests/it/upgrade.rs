@@ -32,7 +32,7 @@ fn upgrade_shows_the_present_numbers() {
                 "session.md": 2
             }),
         ),
-        ("sqlite", json!({"user_version": 7})),
+        ("sqlite", json!({"user_version": 8})),
     ] {
         let site = Site::new(kind);
         site.send("hello");
@@ -53,7 +53,7 @@ fn upgrade_shows_the_present_numbers() {
 fn upgrade_refuses_other_schemas_by_number() {
     for (version, expected) in [
         (4, ["has schema 4, which was never released", "with the version that wrote it"]),
-        (8, ["has schema 8, this version knows 7", "use a newer chat"]),
+        (9, ["has schema 9, this version knows 8", "use a newer chat"]),
     ] {
         let site = Site::new("sqlite");
         site.send("hello");

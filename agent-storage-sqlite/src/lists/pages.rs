@@ -56,6 +56,13 @@ enum By<'a> {
     Recent,
 }
 
+impl By<'_> {
+    /// Returns whether the state comes before the recency in the index.
+    fn has_state(self) -> bool {
+        matches!(self, By::Owner(_) | By::Workspace | By::State)
+    }
+}
+
 /// Returns the index for a query. Of several labels, `label` is the one whose sessions are walked.
 fn by(query: &SessionQuery, label: usize) -> By<'_> {
     if let Some(until) = query.due {
@@ -259,7 +266,7 @@ pub(crate) const NEXT_STATE: &str = "SELECT min(state) FROM sessions INDEXED BY 
 /// Returns the wanted states that any of the tenant's sessions has which are not recent, so that only these are walked;
 /// `None` if one walk serves all states. Mostly this is one state.
 fn found_states(conn: &Connection, tenant: &str, query: &SessionQuery) -> Step<Option<Vec<SessionState>>> {
-    if !matches!(by(query, 0), By::Workspace | By::State) {
+    if !by(query, 0).has_state() {
         return Ok(None);
     }
     let (mut found, mut last) = (Vec::new(), String::new());
@@ -313,7 +320,12 @@ pub(crate) struct Listed {
 /// counted.
 pub(crate) fn is_one_walk(query: &SessionQuery) -> bool {
     let is_filtered = query.with_total || query.inactive_since.is_some();
-    matches!(by(query, 0), By::Workspace | By::State) && !is_filtered
+    let walks = match by(query, 0) {
+        By::Workspace | By::State => true,
+        By::Owner(_) => query.workspace.is_none() && query.creator.is_none() && query.labels.is_empty(),
+        _ => false,
+    };
+    walks && !is_filtered
 }
 
 /// Row of a recent session.

@@ -5,7 +5,7 @@ CREATE INDEX IF NOT EXISTS sessions_by_id ON sessions (tenant, id);
 CREATE INDEX IF NOT EXISTS sessions_recent ON sessions (tenant, state, workspace, id) WHERE is_recent = 1;
 CREATE INDEX IF NOT EXISTS sessions_by_workspace ON sessions (tenant, workspace, state, last_active_at, id) WHERE is_recent = 0;
 CREATE INDEX IF NOT EXISTS sessions_by_state ON sessions (tenant, state, last_active_at, id) WHERE is_recent = 0;
-CREATE INDEX IF NOT EXISTS sessions_by_owner ON sessions (tenant, owner, last_active_at, id) WHERE owner > '' AND is_recent = 0;
+CREATE INDEX IF NOT EXISTS sessions_by_owner ON sessions (tenant, owner, state, last_active_at, id) WHERE owner > '' AND is_recent = 0;
 CREATE INDEX IF NOT EXISTS sessions_by_creator ON sessions (tenant, creator, last_active_at, id) WHERE is_recent = 0;
 CREATE INDEX IF NOT EXISTS sessions_by_parent ON sessions (tenant, parent, last_active_at, id) WHERE parent > '' AND is_recent = 0;
 CREATE INDEX IF NOT EXISTS sessions_by_due ON sessions (tenant, next_due_at, id) WHERE next_due_at > -9000000000000000000;

@@ -12,8 +12,8 @@ use crate::medium::rows::first_number;
 /// Application id, `AGNT`, that marks a file as belonging to this library.
 pub(crate) const APPLICATION_ID: i64 = 0x4147_4e54;
 
-/// Version of the schema, in SQLite's `user_version`; 0 in a file without tables. Versions 1 to 6 were never released.
-pub(crate) const VERSION: usize = 7;
+/// Version of the schema, in SQLite's `user_version`; 0 in a file without tables. Versions 1 to 7 were never released.
+pub(crate) const VERSION: usize = 8;
 
 const TABLES: &str = include_str!("tables.sql");
 

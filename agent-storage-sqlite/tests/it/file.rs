@@ -43,9 +43,9 @@ async fn foreign_file_is_refused_and_left_unchanged() {
     site.raw().execute_batch("PRAGMA application_id = 0").unwrap();
     drop(site.open().await);
 
-    site.raw().execute_batch("PRAGMA user_version = 8").unwrap();
+    site.raw().execute_batch("PRAGMA user_version = 9").unwrap();
     assert_eq!(refusal(&path).await, ErrorKind::Unsupported, "a newer schema");
-    site.raw().execute_batch("PRAGMA user_version = 7").unwrap();
+    site.raw().execute_batch("PRAGMA user_version = 8").unwrap();
     drop(site.open().await);
 
     let under_a_file = path.join("agent.db");

@@ -49,9 +49,9 @@ fn count(site: &Site, table: &str) -> i64 {
 #[tokio::test]
 async fn file_of_a_newer_version_refuses_writes() {
     for (change, kind, expected, back) in [
-        ("PRAGMA user_version = 8", ErrorKind::Unsupported, "has schema 8", "PRAGMA user_version = 7"),
-        ("PRAGMA user_version = 1", ErrorKind::Unsupported, "has schema 1", "PRAGMA user_version = 7"),
-        ("PRAGMA user_version = 0", ErrorKind::Unsupported, "has schema 0", "PRAGMA user_version = 7"),
+        ("PRAGMA user_version = 9", ErrorKind::Unsupported, "has schema 9", "PRAGMA user_version = 8"),
+        ("PRAGMA user_version = 1", ErrorKind::Unsupported, "has schema 1", "PRAGMA user_version = 8"),
+        ("PRAGMA user_version = 0", ErrorKind::Unsupported, "has schema 0", "PRAGMA user_version = 8"),
         (
             "PRAGMA application_id = 7",
             ErrorKind::InvalidInput,
@@ -224,8 +224,8 @@ async fn user_version_zero_is_refused_by_name() {
         assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
         let message = format!("{error} {:?}", std::error::Error::source(&error));
         assert!(message.contains(site.path().to_str().unwrap()), "{message}");
-        assert!(message.contains("user_version = 7") && !message.contains("CREATE TABLE"), "{message}");
+        assert!(message.contains("user_version = 8") && !message.contains("CREATE TABLE"), "{message}");
     }
-    site.raw().execute_batch("PRAGMA user_version = 7").unwrap();
+    site.raw().execute_batch("PRAGMA user_version = 8").unwrap();
     assert_eq!(SessionStore::load(&site.open().await, session.id).await.unwrap(), session);
 }

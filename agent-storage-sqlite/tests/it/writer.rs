@@ -159,6 +159,32 @@ fn commit_survives_the_end_of_the_hosts_runtime() {
     });
 }
 
+/// A caller that has seen what this store wrote last is told what another has written since, before it began to wait and after.
+#[tokio::test]
+async fn waiting_after_an_own_write_finds_what_others_wrote() {
+    let site = Site::new();
+    let (store, other) = (site.open().await, site.open().await);
+    let session = site.session(&store).await;
+    let mut seen = session.head;
+    for before in [true, false] {
+        let own =
+            store.commit(site.text_commit(&store.load(session.id).await.unwrap(), "ours")).await.unwrap();
+        seen = seen.max(own.session.head);
+        let theirs = other.commit(site.text_commit(&own.session, "theirs"));
+        let waits = async { tokio::time::timeout(PATIENCE, store.changed(session.id, seen)).await };
+        let found = if before {
+            theirs.await.unwrap();
+            waits.await
+        } else {
+            let (found, theirs) = tokio::join!(waits, theirs);
+            theirs.unwrap();
+            found
+        };
+        assert_eq!(found.expect("it is found in time").unwrap(), seen.next());
+        seen = seen.next();
+    }
+}
+
 /// What waits when the last handle is dropped is finished.
 #[tokio::test]
 async fn queued_writes_finish_after_the_last_handle_drops() {

@@ -1,5 +1,5 @@
 PRAGMA application_id = 1095192148;
-PRAGMA user_version = 7;
+PRAGMA user_version = 8;
 
 CREATE TABLE bindings (
     tenant    TEXT    NOT NULL,
@@ -217,7 +217,7 @@ CREATE INDEX sessions_by_due ON sessions (tenant, next_due_at, id) WHERE next_du
 
 CREATE INDEX sessions_by_id ON sessions (tenant, id);
 
-CREATE INDEX sessions_by_owner ON sessions (tenant, owner, last_active_at, id) WHERE owner > '' AND is_recent = 0;
+CREATE INDEX sessions_by_owner ON sessions (tenant, owner, state, last_active_at, id) WHERE owner > '' AND is_recent = 0;
 
 CREATE INDEX sessions_by_parent ON sessions (tenant, parent, last_active_at, id) WHERE parent > '' AND is_recent = 0;
 
