@@ -1,7 +1,6 @@
 //! Sessions: created, read and committed to.
 
 pub(crate) mod commit;
-pub(crate) mod extent;
 pub(crate) mod purge;
 pub(crate) mod read;
 pub(crate) mod rebuild;

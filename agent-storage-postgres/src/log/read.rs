@@ -1,13 +1,11 @@
 //! Reads of a session: a page of the log, the head, the heartbeat. Each is one statement, and so sees one snapshot.
 
-use agent_core::event::Event;
-use agent_core::store::{Damaged, EventPage, LeaseStatus, PAGE_MAX, ReadEvents};
-use agent_core::{Error, Seq, SessionId};
+use agent_core::store::{EventPage, LeaseStatus, LogPage, PAGE_MAX, ReadEvents};
+use agent_core::{Seq, SessionId};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::error::Step;
-use crate::log::extent::Extent;
 use crate::medium::db::Db;
 use crate::medium::rows::{int, seq};
 use crate::medium::stored::{event, is_left, no_session};
@@ -97,65 +95,29 @@ pub(crate) async fn read(db: &mut Db, id: SessionId, read: &ReadEvents) -> Step<
         statement = statement.bind(kinds);
     }
     let rows = db.rows(statement).await?;
-    let Some(walked) = walk(&rows, &db.tenant, id, read, limit)? else { return absent(db, id).await };
-    Ok(Some(page(id, read, walked)?))
+    match page(&rows, &db.tenant, id, read)? {
+        Some(page) => Ok(Some(page.finish()?)),
+        None => absent(db, id).await,
+    }
 }
 
-/// Rows of a page.
-#[derive(Debug)]
-struct Walked {
-    events: Vec<Event>,
-    /// Error in the rows after the events.
-    bad: Option<Error>,
-}
-
-/// Reads the rows of a page, up to the first that is damaged or missing; `None` if the session has no record.
-fn walk(
-    rows: &[PgRow],
-    tenant: &str,
-    id: SessionId,
-    read: &ReadEvents,
-    limit: usize,
-) -> Step<Option<Walked>> {
-    let (name, mut extent, mut seqs) = (id.to_string(), None, Vec::with_capacity(rows.len()));
+/// Reads the rows of a page; `None` if the session has no record.
+fn page<'r>(rows: &[PgRow], tenant: &str, id: SessionId, read: &'r ReadEvents) -> Step<Option<LogPage<'r>>> {
+    let (name, mut page, mut events) = (id.to_string(), None, Vec::with_capacity(rows.len()));
     for row in rows {
-        match row.try_get::<Option<i64>, _>(0)? {
-            Some(_) => seqs.push(row),
-            None => extent = Some(Extent::new(row.try_get(3)?, row.try_get(4)?, row.try_get(5)?)),
+        if row.try_get::<Option<i64>, _>(0)?.is_some() {
+            events.push(row);
+            continue;
+        }
+        let (head, base) = (seq(row.try_get(3)?), seq(row.try_get(4)?));
+        let kept: Option<i64> = row.try_get(5)?;
+        page = Some(LogPage::new(id, read, base, kept.map_or(head, |kept| seq(kept).min(head))));
+    }
+    let Some(mut page) = page else { return Ok(None) };
+    for row in events {
+        if !page.push(event(row, 0, tenant, &name)?) {
+            break;
         }
     }
-    let Some(extent) = extent else { return Ok(None) };
-    let (mut events, mut bytes) = (Vec::<Event>::new(), 0);
-    for row in seqs {
-        let event = event(row, 0, tenant, &name)?;
-        let gap = |event: &Event| extent.gap(read, &events, Some(event.seq), &name);
-        let event = match event.and_then(|event| gap(&event).map_or(Ok(event), Err)) {
-            Ok(event) => event,
-            Err(error) => return Ok(Some(Walked { events, bad: Some(error) })),
-        };
-        bytes += event.size_bytes();
-        let is_full = events.len() >= limit || (!events.is_empty() && bytes > read.max_bytes);
-        events.push(event);
-        if is_full {
-            return Ok(Some(Walked { events, bad: None }));
-        }
-    }
-    let bad = extent.gap(read, &events, None, &name);
-    Ok(Some(Walked { events, bad }))
-}
-
-fn page(id: SessionId, read: &ReadEvents, walked: Walked) -> Step<EventPage> {
-    let Walked { events, bad } = walked;
-    let is_empty = events.is_empty();
-    match bad {
-        Some(bad) if is_empty => return Err(bad.into()),
-        _ => {}
-    }
-    let page = EventPage::collect(read, events.into_iter().map(Ok))?;
-    Ok(match bad {
-        Some(bad) if page.next.is_none() => {
-            page.with_damaged(vec![Damaged::new(format!("session {id}"), bad.to_string())])
-        }
-        _ => page,
-    })
+    Ok(Some(page))
 }

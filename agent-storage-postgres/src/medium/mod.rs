@@ -8,4 +8,3 @@ pub(crate) mod rows;
 pub(crate) mod session_rows;
 pub(crate) mod sql;
 pub(crate) mod stored;
-pub(crate) mod waiters;

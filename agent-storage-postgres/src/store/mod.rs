@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::store::{
-    BackendConfig, Damaged, DeletedTenant, Durability, Page, check_no_live_run, observed,
+    BackendConfig, Damaged, DeletedTenant, Durability, Heads, Page, check_no_live_run, observed,
 };
 use agent_core::{Backend, OpenState, Result, SessionId, Storage, TenantId, Timestamp, async_trait};
 use tokio::runtime::Handle;
@@ -21,7 +21,6 @@ use crate::medium::connections::Connections;
 use crate::medium::known::{Key, Known};
 use crate::medium::rows::lock_number;
 use crate::medium::sql::Names;
-use crate::medium::waiters::Heads;
 use crate::places::tenants;
 use crate::schema;
 

@@ -5,5 +5,4 @@ pub(crate) mod pace;
 pub(crate) mod readers;
 pub(crate) mod request;
 pub(crate) mod space;
-pub(crate) mod waiters;
 pub(crate) mod writer;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
+use agent_core::store::Heads;
 use agent_core::{Error, ErrorKind, OpenState, Result, WriteOutcome};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -17,7 +18,6 @@ use crate::connections::blob_steps::BlobStep;
 use crate::connections::pace::Pace;
 use crate::connections::request::{Answer, Request, Task};
 use crate::connections::space::{LOG_BYTES, Room};
-use crate::connections::waiters::Heads;
 use crate::error::{Fault, busy, corrupt, failed_to_write, gone, is_busy, is_io, log_is_used};
 use crate::medium::files::Files;
 use crate::medium::holder::Holder;

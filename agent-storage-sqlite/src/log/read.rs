@@ -3,13 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_core::event::Event;
 use agent_core::json::to_text;
 use agent_core::session::SessionRecord;
-use agent_core::store::{Damaged, EventPage, LeaseStatus, ReadEvents};
-use agent_core::{Epoch, Error, Seq, SessionId};
+use agent_core::store::{EventPage, LeaseStatus, LogPage, PAGE_MAX, ReadEvents};
+use agent_core::{Epoch, Seq, SessionId};
 use rusqlite::types::Value;
-use rusqlite::{Connection, Row, params, params_from_iter};
+use rusqlite::{Connection, params, params_from_iter};
 
 use crate::error::Step;
 use crate::medium::holder::is_dead;
@@ -95,21 +94,6 @@ pub(crate) const NEWEST: &str = read_sql!("", " DESC");
 const OLDEST_OF: &str = read_sql!(" AND type IN (SELECT value FROM json_each(?6))", "");
 const NEWEST_OF: &str = read_sql!(" AND type IN (SELECT value FROM json_each(?6))", " DESC");
 
-/// Range of a session's own log: the first and the last number that there should be.
-#[derive(Clone, Copy, Debug)]
-struct Extent {
-    first: Seq,
-    last: Seq,
-}
-
-impl Extent {
-    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let (head, base) = (seq(number(row, 3)?), seq(number(row, 4)?));
-        let last = optional(row, 5)?.map_or(head, |kept| seq(kept).min(head));
-        Ok(Self { first: base.next(), last })
-    }
-}
-
 /// Returns a page of the session's own events; `None` if it has more than `most` bytes.
 pub(crate) fn read(
     conn: &Connection,
@@ -124,85 +108,57 @@ pub(crate) fn read(
             Found::Broken => Found::Broken,
         }));
     }
-    let Some(Walked { extent, events, is_full, bad }) = walk(conn, tenant, id, read, most)? else {
-        return Ok(None);
-    };
-    let Some(extent) = extent else { return absent(conn, tenant, id).map(Some) };
-    let is_at_the_end = bad.is_none() && !is_full;
-    let bad = if is_at_the_end { gap(read, extent, &events, None, &id.to_string()) } else { bad };
-    let is_empty = events.is_empty();
-    let page = || EventPage::collect(read, events.into_iter().map(Ok));
-    let Some(bad) = bad else { return Ok(Some(Found::Whole(page()?))) };
-    if is_empty {
-        return Err(bad.into());
-    }
-    let page = page()?;
-    if page.next.is_some() {
-        return Ok(Some(Found::Whole(page)));
-    }
-    let damaged = Damaged::new(format!("session {id}"), bad.to_string());
-    Ok(Some(Found::Whole(page.with_damaged(vec![damaged]))))
+    Ok(match walk(conn, tenant, id, read, most)? {
+        Walked::TooLarge => None,
+        Walked::NoRecord => Some(absent(conn, tenant, id)?),
+        Walked::Page(page) => Some(Found::Whole(page.finish()?)),
+    })
 }
 
 /// Result of walking along the log for a page.
-#[derive(Debug, Default)]
-struct Walked {
-    /// Range of the log; `None` if the session has no record.
-    extent: Option<Extent>,
-    events: Vec<Event>,
-    /// True if the page is full, so that the rows after it were not read.
-    is_full: bool,
-    /// Error in the rows after the events.
-    bad: Option<Error>,
+#[derive(Debug)]
+enum Walked<'r> {
+    Page(LogPage<'r>),
+    /// The session has no record.
+    NoRecord,
+    /// The rows have more bytes than may be read.
+    TooLarge,
 }
 
-/// Reads the rows of a page, up to the first that is damaged or missing; `None` if they have more than `most` bytes.
-fn walk(
+/// Reads the rows of a page, up to the first that is damaged or missing, if they have at most `most` bytes.
+fn walk<'r>(
     conn: &Connection,
     tenant: &str,
     id: SessionId,
-    read: &ReadEvents,
+    read: &'r ReadEvents,
     most: usize,
-) -> Step<Option<Walked>> {
-    let limit = read.limit.min(agent_core::store::PAGE_MAX);
+) -> Step<Walked<'r>> {
     let name = id.to_string();
-    let (sql, values) = page_query(tenant, &name, read, limit);
+    let (sql, values) = page_query(tenant, &name, read);
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query(params_from_iter(values))?;
-    let (mut walked, mut bytes, mut found) = (Walked::default(), 0, 0);
+    // The first row is that of the session, if it has a record.
+    let Some(row) = rows.next()? else { return Ok(Walked::NoRecord) };
+    if optional(row, 0)?.is_some() {
+        return Ok(Walked::NoRecord);
+    }
+    let (head, base) = (seq(number(row, 3)?), seq(number(row, 4)?));
+    let last = optional(row, 5)?.map_or(head, |kept| seq(kept).min(head));
+    let (mut page, mut found) = (LogPage::new(id, read, base, last), 0);
     while let Some(row) = rows.next()? {
-        if optional(row, 0)?.is_none() {
-            walked.extent = Some(Extent::of(row)?);
-            continue;
-        }
         found += row.get_ref(2)?.as_bytes().map_or(0, <[u8]>::len);
         if found > most {
-            return Ok(None);
+            return Ok(Walked::TooLarge);
         }
-        let gap_before = |event: &Event| {
-            walked.extent.and_then(|it| gap(read, it, &walked.events, Some(event.seq), &name))
-        };
-        let event =
-            match event(row, 0, tenant, &name)?.and_then(|event| gap_before(&event).map_or(Ok(event), Err)) {
-                Ok(event) => event,
-                Err(error) => {
-                    walked.bad = Some(error);
-                    break;
-                }
-            };
-        bytes += event.size_bytes();
-        walked.is_full =
-            walked.events.len() >= limit || (!walked.events.is_empty() && bytes > read.max_bytes);
-        walked.events.push(event);
-        if walked.is_full {
+        if !page.push(event(row, 0, tenant, &name)?) {
             break;
         }
     }
-    Ok(Some(walked))
+    Ok(Walked::Page(page))
 }
 
 /// Returns the statement of a page, and its values.
-fn page_query(tenant: &str, session: &str, read: &ReadEvents, limit: usize) -> (&'static str, Vec<Value>) {
+fn page_query(tenant: &str, session: &str, read: &ReadEvents) -> (&'static str, Vec<Value>) {
     let sql = match (read.newest, read.kinds.is_empty()) {
         (false, true) => OLDEST,
         (true, true) => NEWEST,
@@ -215,42 +171,10 @@ fn page_query(tenant: &str, session: &str, read: &ReadEvents, limit: usize) -> (
         int(read.after.get()).into(),
         read.before.map_or(i64::MAX, |before| int(before.get())).into(),
         // One more than requested shows whether there is another page.
-        int(limit as u64).saturating_add(1).into(),
+        int(read.limit.min(PAGE_MAX) as u64 + 1).into(),
     ];
     if !read.kinds.is_empty() {
         values.push(to_text(&read.kinds).into());
     }
     (sql, values)
-}
-
-/// Error for a missing event before `next`, or before the end if there is no `next`.
-fn gap(
-    read: &ReadEvents,
-    extent: Extent,
-    so_far: &[Event],
-    next: Option<Seq>,
-    session: &str,
-) -> Option<Error> {
-    if !read.kinds.is_empty() {
-        return None;
-    }
-    let first = read.after.next().max(extent.first);
-    let last = match read.before {
-        Some(before) => Seq::new(before.get().saturating_sub(1)).min(extent.last),
-        None => extent.last,
-    };
-    let before = |seq: Seq| seq.get().saturating_sub(1);
-    let (due, end) = if read.newest {
-        (so_far.last().map_or(last.get(), |event| before(event.seq)), before(first))
-    } else {
-        (so_far.last().map_or(first, |event| event.seq.next()).get(), last.next().get())
-    };
-    let is_there = match next {
-        Some(next) => next.get() == due,
-        None if read.newest => due <= end,
-        None => due >= end,
-    };
-    (!is_there).then(|| {
-        Error::corrupt(format!("event {due} of session {session} is missing; restore it from a backup"))
-    })
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use agent_core::session::SessionRecord;
 use agent_core::store::{
-    BackendConfig, Damaged, DeletedTenant, EventPage, Maintenance, Page, Pending, ReadEvents, Rebuilt,
+    BackendConfig, Damaged, DeletedTenant, EventPage, Heads, Maintenance, Page, Pending, ReadEvents, Rebuilt,
     SessionQuery, check_no_live_run, observed,
 };
 use agent_core::{
@@ -27,7 +27,6 @@ use crate::care::{backup, check};
 use crate::config::SqliteConfig;
 use crate::connections::readers::{Readers, Warm};
 use crate::connections::request::{Answer, Change, Request};
-use crate::connections::waiters::Heads;
 use crate::connections::writer::Sender;
 use crate::error::{Step, gone, is_refused_statement, log_is_used};
 use crate::lists::pages::{self, Listed};
