@@ -33,8 +33,20 @@ pub struct PostgresConfig {
     pub(crate) statement_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) wait_timeout: Duration,
+    pub(crate) hint_interval: Duration,
+    pub(crate) poll_interval: Duration,
     pub(crate) migrate: bool,
     pub(crate) effects: Effects,
+    listen: Listen,
+}
+
+/// Place at which a store listens for changes by others.
+#[derive(Clone)]
+enum Listen {
+    /// The server of the store.
+    Same,
+    At(Box<PgConnectOptions>),
+    Nowhere,
 }
 
 /// Options of an address that the driver understands.
@@ -64,13 +76,18 @@ impl PostgresConfig {
     pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
     /// Default limit on the wait for a connection of the store: 10 seconds.
     pub const DEFAULT_WAIT_TIMEOUT: Duration = Duration::from_secs(10);
+    /// Default time for which changes are collected before other stores are told of them: 10 ms.
+    pub const DEFAULT_HINT_INTERVAL: Duration = Duration::from_millis(10);
+    /// Default interval at which a caller that waits for a change reads the session by itself while the store listens: 5 s.
+    pub const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(5);
     /// Longest of these times: a day.
     pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
     /// Most connections of one store.
     pub const MAX_CONNECTIONS: usize = 1000;
 
     const OPTIONS: &'static str = "schema=NAME, connections=NUMBER, lock_timeout_ms=NUMBER, statement_timeout_ms=NUMBER, \
-        connect_timeout_ms=NUMBER, wait_timeout_ms=NUMBER, migrate=true|false, and of the driver sslmode, sslrootcert, \
+        connect_timeout_ms=NUMBER, wait_timeout_ms=NUMBER, hint_interval_ms=NUMBER, poll_interval_ms=NUMBER, \
+        listen=ADDRESS|off, migrate=true|false, and of the driver sslmode, sslrootcert, \
         sslcert, sslkey, host, port, dbname, user, password, application_name";
 
     /// Returns options for a store at an address:
@@ -120,8 +137,11 @@ impl PostgresConfig {
             statement_timeout: Self::DEFAULT_STATEMENT_TIMEOUT,
             connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
             wait_timeout: Self::DEFAULT_WAIT_TIMEOUT,
+            hint_interval: Self::DEFAULT_HINT_INTERVAL,
+            poll_interval: Self::DEFAULT_POLL_INTERVAL,
             migrate: false,
             effects: Effects::default(),
+            listen: Listen::Same,
         }
     }
 
@@ -165,6 +185,10 @@ impl PostgresConfig {
             "statement_timeout_ms" => Ok(self.with_statement_timeout(time()?)),
             "connect_timeout_ms" => Ok(self.with_connect_timeout(time()?)),
             "wait_timeout_ms" => Ok(self.with_wait_timeout(time()?)),
+            "hint_interval_ms" => Ok(self.with_hint_interval(time()?)),
+            "poll_interval_ms" => Ok(self.with_poll_interval(time()?)),
+            "listen" if value == "off" => Ok(self.without_listener()),
+            "listen" => Ok(Self { listen: Self::from_url(value)?.listen_here(), ..self }),
             "migrate" => Ok(self.with_migrate(value.parse().map_err(|_| bad())?)),
             _ => {
                 Err(Error::invalid(format!("unknown option {}; supported: {}", quoted(name), Self::OPTIONS)))
@@ -208,6 +232,21 @@ impl PostgresConfig {
         /// Sets how long a call waits for a connection of the store: 10 seconds by default.
         pub fn with_wait_timeout(timeout: Duration) => wait_timeout = timeout.min(Self::MAX_TIMEOUT);
 
+        /// Sets the time for which changes are collected before other stores are told of them: 10 ms by default, at most a
+        /// minute.
+        pub fn with_hint_interval(interval: Duration) => hint_interval = interval.clamp(Duration::from_millis(1), Duration::from_secs(60));
+
+        /// Sets how often a caller that waits for a change reads the session by itself while the store listens: every 5
+        /// seconds by default. So it finds the changes of a process that ended before it told others.
+        pub fn with_poll_interval(interval: Duration) => poll_interval = interval.clamp(Duration::from_millis(1), Self::MAX_TIMEOUT);
+
+        /// Sets where the store listens for changes by other stores: at the server itself, if the store's own address is that of a
+        /// pooler, which passes none on.
+        pub fn with_listener(options: PgConnectOptions) => listen = Self::new(options).listen_here();
+
+        /// Sets that the store does not listen: a caller that waits for a change reads the session at least twice a second.
+        pub fn without_listener() => listen = Listen::Nowhere;
+
         /// Sets whether opening creates the tables if there are none: false by default.
         pub fn with_migrate(migrate: bool) => migrate = migrate;
 
@@ -218,6 +257,19 @@ impl PostgresConfig {
     /// Returns the name of the schema.
     pub fn schema(&self) -> &str {
         &self.schema
+    }
+
+    fn listen_here(self) -> Listen {
+        Listen::At(Box::new(self.options))
+    }
+
+    /// Returns how the store connects to listen; `None` if it does not listen.
+    pub(crate) fn listener(&self) -> Option<&PgConnectOptions> {
+        match &self.listen {
+            Listen::Same => Some(&self.options),
+            Listen::At(options) => Some(options),
+            Listen::Nowhere => None,
+        }
     }
 
     /// Names the store in errors, without user and password.

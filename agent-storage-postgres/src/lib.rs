@@ -28,6 +28,8 @@
 //! - Every reader sees a commit whole or not at all. A commit is one round trip if nobody else has written to its session.
 //! - Statements run in tasks of the store, so that a dropped future leaves no transaction open. A commit whose connection
 //!   breaks has the outcome `Unknown`, and is sent again.
+//! - Whoever waits for a change of a session is woken by hints of the other stores, which are sent after commits (NOTIFY), or finds
+//!   it by reading the session, within 5 seconds.
 //! - The tables of one schema are for this library only. Whoever may connect as the store's user reads and writes all
 //!   tenants: the database does not keep them apart yet.
 //! - Every row has a checksum. A damaged event, workspace or binding is `Corrupt`; a damaged session record is rebuilt from
@@ -54,6 +56,7 @@ mod log;
 mod medium;
 mod places;
 mod schema;
+mod shared;
 mod store;
 
 pub use config::PostgresConfig;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::store::{
-    BackendConfig, Damaged, DeletedTenant, Durability, Heads, Page, check_no_live_run, observed,
+    BackendConfig, Damaged, DeletedTenant, Durability, Page, check_no_live_run, observed,
 };
-use agent_core::{Backend, OpenState, Result, SessionId, Storage, TenantId, Timestamp, async_trait};
+use agent_core::{Backend, OpenState, Result, Seq, SessionId, Storage, TenantId, Timestamp, async_trait};
 use tokio::runtime::Handle;
 use tracing::field::Empty;
 use tracing::info_span;
@@ -23,6 +23,8 @@ use crate::medium::rows::lock_number;
 use crate::medium::sql::Names;
 use crate::places::tenants;
 use crate::schema;
+use crate::shared::hints::{self, Hints};
+use crate::shared::listener::{Listener, Live};
 
 /// Store of workspaces, sessions and bindings in one schema, for one tenant. Clones share their connections. Other handles
 /// on the same schema, in any process on any machine, work on the same data.
@@ -39,7 +41,9 @@ struct Shared {
     config: PostgresConfig,
     runtime: Handle,
     known: Known,
-    heads: Heads,
+    live: Arc<Live>,
+    hints: Arc<Hints>,
+    listener: Listener,
     open: OpenState,
     durability: Durability,
 }
@@ -70,9 +74,17 @@ impl PostgresConfig {
             .spawn(async move { schema::open(&at, &config.schema, &config.place(), config.migrate).await });
         let durability = opened.await.map_err(|_| gone())??;
         let open = OpenState::new(format!("the store in {}", self.place()));
-        let (known, heads) = (Known::default(), Heads::default());
-        let shared = Arc::new(Shared { config: self, runtime, known, heads, open, durability });
-        Ok(PostgresStore { shared, site })
+        let shared = Shared {
+            config: self,
+            runtime,
+            known: Known::default(),
+            live: Arc::default(),
+            hints: Arc::new(Hints::new()?),
+            listener: Listener::default(),
+            open,
+            durability,
+        };
+        Ok(PostgresStore { shared: Arc::new(shared), site })
     }
 }
 
@@ -98,10 +110,54 @@ impl PostgresStore {
     pub async fn close(&self) -> Result<()> {
         let span = info_span!("store.close", store = "postgres", outcome = Empty);
         let work = async {
+            // Whoever waits for a change finds the store closed.
+            self.shared.live.heads.wake_all();
+            self.shared.listener.stop().await;
+            self.send_hints().await;
             self.site.connections.close().await;
             Ok(())
         };
         observed(span, self.shared.open.close(work)).await
+    }
+
+    /// Tells the callers that wait for a change of a session, here at once and in the other stores a moment later.
+    fn notify(&self, key: Key, head: Seq) {
+        self.shared.live.heads.notify(&key.0, key.1, head);
+        if !self.shared.hints.add(key) {
+            return;
+        }
+        let store = self.clone();
+        self.shared.runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(store.shared.config.hint_interval).await;
+                // If the store is closing, that sends them.
+                let Ok(_operating) = store.shared.open.begin() else { return };
+                if !store.send_hints().await {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Sends the hints that wait, as far as possible. Returns false if there are none.
+    async fn send_hints(&self) -> bool {
+        let (site, payloads) = (&self.site, self.shared.hints.take());
+        if payloads.is_empty() {
+            return false;
+        }
+        let sent = async {
+            run!(site, Mode::Write, "tell others of changes", db => hints::send(db, &self.shared.config.schema, &payloads).await)
+        };
+        if let Err(error) = sent.await {
+            tracing::debug!(%error, "others find some changes later");
+        }
+        true
+    }
+
+    /// Starts to listen for changes by other stores.
+    fn listen(&self) {
+        let Shared { runtime, config, live, hints, listener, .. } = &*self.shared;
+        listener.start(runtime, config, live, hints);
     }
 
     /// Runs work in a task of the store, which ends also if the caller is dropped.

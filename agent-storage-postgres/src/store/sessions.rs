@@ -28,7 +28,7 @@ use crate::medium::rows::int;
 use crate::medium::stored::no_session;
 use crate::store::PostgresStore;
 
-/// Interval at which a session is checked for changes by other processes while a caller waits for one.
+/// Interval at which a session is read while a caller waits for a change, and the store does not listen.
 const POLL: Duration = Duration::from_millis(50);
 const POLL_MAX: Duration = Duration::from_millis(500);
 /// Delay of the order of lists: the times in their indexes are cut to the minute.
@@ -43,10 +43,10 @@ impl SessionStore for PostgresStore {
         let span =
             info_span!("store.commit", store = "postgres", session = %id, events = Empty, outcome = Empty);
         let recorded = span.clone();
-        let (site, shared, key) = (self.site.clone(), self.shared.clone(), self.key(id));
+        let store = self.clone();
         let task = self.task(async move {
-            let done = commit::commit(&site, &shared.known, commit).await?;
-            shared.heads.notify(&key.0, id, done.session.head);
+            let done = commit::commit(&store.site, &store.shared.known, commit).await?;
+            store.notify(store.key(id), done.session.head);
             Ok(done)
         });
         let work = async {
@@ -130,15 +130,18 @@ impl SessionStore for PostgresStore {
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
         let span = info_span!("store.changed", store = "postgres", session = %id, outcome = Empty);
         let work = async {
-            // Writes of this store are notified at once; those of other processes are found by checking.
-            let mut changed = self.shared.heads.watch(&self.site.tenant, id);
+            self.listen();
+            let live = &self.shared.live;
+            let mut changed = live.heads.watch(&self.site.tenant, id);
             let mut pause = POLL;
             loop {
+                // What changes after that is heard, but for what a process did that ended before it told others.
+                let wait = if live.listens() { self.shared.config.poll_interval } else { pause };
                 let head = self.head(id).await?;
                 if head > seen {
                     return Ok(head);
                 }
-                let _ = tokio::time::timeout(pause, changed.wait_for(|head| *head > seen)).await;
+                let _ = tokio::time::timeout(wait, changed.changed()).await;
                 pause = (pause * 3 / 2).min(POLL_MAX);
             }
         };

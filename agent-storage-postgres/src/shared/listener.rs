@@ -1,0 +1,131 @@
+//! One connection that listens for the hints of other stores, and wakes the callers that wait for a change.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agent_core::clock::Backoff;
+use agent_core::store::Heads;
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use crate::config::PostgresConfig;
+use crate::medium::db::within;
+use crate::shared::hints::Hints;
+
+/// Pauses before a connection is made again.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(10));
+
+/// Callers that wait, and whether they are woken by changes of other stores.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    pub(crate) heads: Heads,
+    listens: AtomicBool,
+}
+
+impl Live {
+    /// Returns whether a change by another store wakes those who wait from now on.
+    pub(crate) fn listens(&self) -> bool {
+        self.listens.load(Ordering::SeqCst)
+    }
+
+    /// Sets whether the store listens, and wakes all: anything may have changed before.
+    fn set(&self, listens: bool) {
+        self.listens.store(listens, Ordering::SeqCst);
+        self.heads.wake_all();
+    }
+}
+
+/// Task that listens. Dropping this ends it.
+#[derive(Debug, Default)]
+pub(crate) struct Listener(Mutex<State>);
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Idle,
+    Listening(JoinHandle<()>),
+    Stopped,
+}
+
+impl Listener {
+    /// Starts the task, unless it runs or was stopped, or the store is not to listen.
+    pub(crate) fn start(
+        &self,
+        runtime: &Handle,
+        config: &PostgresConfig,
+        live: &Arc<Live>,
+        hints: &Arc<Hints>,
+    ) {
+        let mut state = self.lock();
+        let (State::Idle, Some(options)) = (&*state, config.listener()) else { return };
+        let task = listen(config.clone(), options.clone(), live.clone(), hints.clone());
+        *state = State::Listening(runtime.spawn(task));
+    }
+
+    /// Ends the task for good.
+    pub(crate) async fn stop(&self) {
+        let state = std::mem::replace(&mut *self.lock(), State::Stopped);
+        if let State::Listening(task) = state {
+            task.abort();
+            // It was told to end.
+            let _ = task.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let State::Listening(task) = &*self.lock() {
+            task.abort();
+        }
+    }
+}
+
+/// Listens, on a new connection whenever the last one has ended.
+async fn listen(config: PostgresConfig, options: PgConnectOptions, live: Arc<Live>, hints: Arc<Hints>) {
+    let mut failures = 0;
+    loop {
+        let done = receive(&config, options.clone(), &live, &hints).await;
+        if live.listens() {
+            failures = 0;
+        }
+        live.set(false);
+        tracing::debug!(error = ?done.err(), "the store does not listen for changes, and tries again");
+        tokio::time::sleep(PAUSES.pause(failures, &config.effects)).await;
+        failures += 1;
+    }
+}
+
+/// Listens on one connection until it ends.
+async fn receive(
+    config: &PostgresConfig,
+    options: PgConnectOptions,
+    live: &Live,
+    hints: &Hints,
+) -> Result<(), sqlx::Error> {
+    let limit = config.connect_timeout;
+    // The driver listens on a connection of a pool only. This one has no task and logs nothing.
+    let pool = PgPoolOptions::new().max_connections(1).max_lifetime(None).idle_timeout(None);
+    let pool = pool.test_before_acquire(false).acquire_timeout(limit).acquire_slow_threshold(limit * 2);
+    let pool = pool.connect_lazy_with(options);
+    let connect = async {
+        let mut listener = PgListener::connect_with(&pool).await?;
+        listener.eager_reconnect(false);
+        listener.listen(&config.schema).await?;
+        Ok(listener)
+    };
+    let mut listener = within(limit, connect).await?;
+    live.set(true);
+    while let Some(notification) = listener.try_recv().await? {
+        if let Some((tenant, id)) = hints.read(notification.payload()) {
+            live.heads.wake(&tenant, id);
+        }
+    }
+    Ok(())
+}
