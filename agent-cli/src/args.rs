@@ -26,8 +26,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", global = true, help_heading = GLOBAL)]
     pub(crate) device: Option<DeviceId>,
 
-    /// Store: files:PATH, sqlite:PATH, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, or memory: (lost
-    /// when the program ends)
+    /// Store: files:PATH, sqlite:PATH, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX,
+    /// postgres://USER@HOST/DATABASE, or memory: (lost when the program ends)
     #[arg(long, value_name = "STORE", value_parser = address, global = true, help_heading = GLOBAL)]
     pub(crate) store: Option<Address>,
 

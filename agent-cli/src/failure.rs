@@ -85,7 +85,7 @@ fn next_command(error: &Error) -> &'static str {
 
 /// Remedies in texts of the library, which are for programmers, and those of this program. SESSION becomes the session that
 /// the text names.
-const REMEDIES: [(&str, &str); 11] = [
+const REMEDIES: [(&str, &str); 13] = [
     ("put the same bytes for that session again, or restore the store from a backup", RESTORE_FILE),
     ("put the same bytes again, or restore the store from a backup", RESTORE_FILE),
     ("put the blob again, or restore it from a backup", RESTORE_FILE),
@@ -97,6 +97,8 @@ const REMEDIES: [(&str, &str); 11] = [
     ("or with its tenant; put it again", "or with its tenant; try again"),
     ("run `verify`", "run `chat verify`"),
     ("update the library", "use a newer chat"),
+    ("open it once with `migrate=true` to create them", "run `chat upgrade --store ADDRESS` to create them"),
+    ("open the store with `migrate=true`, or restore", "run `chat upgrade --store ADDRESS`, or restore"),
 ];
 const RESTORE_FILE: &str = "run `chat session restore-file SESSION PATH` with a copy of the file, or restore the store from a backup";
 const RESTORE_OR_SALVAGE: &str =
@@ -133,9 +135,13 @@ pub(crate) fn session_of(text: &str) -> Option<SessionId> {
     })
 }
 
-/// Returns an error and its causes, in one line.
+/// Returns an error and its causes, in one line. A cause that the text before it ends with is not repeated.
 pub(crate) fn full_text(error: &(dyn StdError + 'static)) -> String {
-    let errors = std::iter::successors(Some(error), |&error| error.source());
-    let text = errors.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    let mut text = error.to_string();
+    for cause in std::iter::successors(error.source(), |&error| error.source()).map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
     for_users(&text).into_owned()
 }

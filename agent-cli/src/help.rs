@@ -53,6 +53,8 @@ Examples:
   chat tenant export acme ./acme-export
   chat tenant delete acme --dry-run
   AWS_REGION=eu-central-1 chat --store s3://my-bucket/notes
+  chat upgrade --store postgres://agent@localhost/agents
+  chat --store postgres://agent@localhost/agents
   RUST_LOG=agent_runtime=debug chat
   printf 'hello\\n' | chat
 
@@ -60,6 +62,9 @@ Stores in S3 take credentials and region from the environment: AWS_ACCESS_KEY_ID
      AWS_REGION; for other servers than AWS also AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP=true for plain HTTP. Stores in Google \
      Cloud Storage (gs://) take GOOGLE_APPLICATION_CREDENTIALS, in Azure (az://) AZURE_STORAGE_ACCOUNT_NAME and \
      AZURE_STORAGE_ACCOUNT_KEY. On a machine of the cloud that has a role, write ?credentials=instance.
+
+Stores in PostgreSQL take the password from PGPASSWORD or from the file ~/.pgpass (PGPASSFILE names another); in an \
+     address, other users of the machine can see it. `chat upgrade` creates the tables, and nothing else does.
 
 Warnings go to standard error. RUST_LOG shows more, or less: a level (error, warn, info, debug, trace, off), or levels of \
      crates or modules of this program, as in RUST_LOG=warn,agent_mcp=debug. Other libraries are never shown, because \

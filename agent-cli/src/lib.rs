@@ -22,6 +22,7 @@ mod output;
 mod progress;
 mod question;
 mod screen;
+mod secrets;
 mod servers;
 mod slash;
 mod stdout;
@@ -130,7 +131,7 @@ async fn run(cli: Cli) -> ExitCode {
 fn print_usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         // The error quotes the arguments. A failure to write it is ignored.
-        let _ = write!(std::io::stderr(), "{}", screen::visible(&error.render().to_string()));
+        let _ = write!(std::io::stderr(), "{}", screen::visible(&secrets::hidden(error)));
     } else {
         stdout::note(error.print().and_then(|()| std::io::stdout().flush()));
     }

@@ -31,6 +31,8 @@ enum Kind {
     Sqlite(SqliteConfig),
     /// A bucket with a prefix, where counting all sessions reads each of them.
     Bucket(String),
+    /// A schema of a database in PostgreSQL; the same address, with the option that creates the tables.
+    Postgres(Arc<dyn BackendConfig>),
     Other,
 }
 
@@ -65,9 +67,11 @@ fn checked(text: &str, registry: &Registry) -> Result<Address, String> {
     };
     let parsed = |url: &str| registry.parse(url).map_err(|error| error.to_string());
     let address = parsed(url)?;
-    // A store in memory never exists before it is opened; an option in the address takes precedence.
+    let is_postgres = url.starts_with("postgres:") || url.starts_with("postgresql:");
+    // A store in memory never exists before it is opened, and opening one in PostgreSQL creates nothing; an option in the
+    // address takes precedence.
     let existing = match url.split_once('?') {
-        _ if url == "memory:" => address.clone(),
+        _ if url == "memory:" || is_postgres => address.clone(),
         Some((_, options)) if options.split('&').any(|option| option.starts_with("create=")) => {
             address.clone()
         }
@@ -80,6 +84,9 @@ fn checked(text: &str, registry: &Registry) -> Result<Address, String> {
         Kind::Sqlite(config)
     } else if ["s3:", "gs:", "az:"].iter().any(|scheme| url.starts_with(scheme)) {
         Kind::Bucket(url.split('?').next().unwrap_or(url).trim_end_matches('/').to_owned())
+    } else if is_postgres {
+        let sign = if url.contains('?') { '&' } else { '?' };
+        Kind::Postgres(parsed(&format!("{url}{sign}migrate=true"))?)
     } else {
         Kind::Other
     };
@@ -90,6 +97,22 @@ impl Address {
     /// Returns whether the store is in a bucket.
     pub(crate) const fn is_bucket(&self) -> bool {
         matches!(self.kind, Kind::Bucket(_))
+    }
+
+    /// Returns the address of a database in PostgreSQL, without user and options, and the name of the schema in it.
+    pub(crate) fn postgres(&self) -> Option<(String, String)> {
+        let Kind::Postgres(_) = self.kind else { return None };
+        let shown = self.shown();
+        let (database, schema) = shown.split_once("?schema=")?;
+        Some((database.to_owned(), schema.to_owned()))
+    }
+
+    /// Opens a store whose tables must be created before; creates them. `None` if the store is of another kind.
+    pub(crate) async fn create_tables(&self) -> Option<agent_core::Result<Arc<dyn Backend>>> {
+        match &self.kind {
+            Kind::Postgres(migrating) => Some(self.with_notice(migrating.open()).await),
+            _ => None,
+        }
     }
 
     /// Returns the address of a folder.
@@ -115,7 +138,7 @@ impl Address {
         let converted = match &self.kind {
             Kind::Files(from) => agent::FsStore::convert_export(from, &new).await,
             Kind::Sqlite(config) => agent::SqliteStore::convert_export(config.path(), &new).await,
-            Kind::Bucket(_) | Kind::Other => return Ok((self.existing().await?, None)),
+            Kind::Bucket(_) | Kind::Postgres(_) | Kind::Other => return Ok((self.existing().await?, None)),
         };
         if let Err(error) = converted {
             // What is no export is opened as it is, and refused as a store is.
@@ -140,6 +163,8 @@ impl Address {
             Kind::Sqlite(_) => &agent::SqliteStore::FORMATS,
             #[cfg(any(feature = "s3", feature = "gcs", feature = "azure"))]
             Kind::Bucket(_) => &agent::S3Store::FORMATS,
+            #[cfg(feature = "postgres")]
+            Kind::Postgres(_) => &agent::PostgresStore::FORMATS,
             _ => &[],
         }
     }
@@ -165,14 +190,18 @@ impl Address {
         let place = |kind: &Kind| match kind {
             Kind::Files(folder) => Some(real(folder)),
             Kind::Sqlite(config) => Some(real(config.path())),
-            Kind::Bucket(_) | Kind::Other => None,
+            Kind::Bucket(_) | Kind::Postgres(_) | Kind::Other => None,
         };
         match (place(&self.kind), place(&other.kind)) {
             (Some(one), Some(two)) => {
                 let holds = |store: &Self, a: &Path, b: &Path| store.folder().is_some() && b.starts_with(a);
                 one == two || holds(self, &one, &two) || holds(other, &two, &one)
             }
-            _ => matches!((&self.kind, &other.kind), (Kind::Bucket(one), Kind::Bucket(two)) if one == two),
+            _ => match (&self.kind, &other.kind) {
+                (Kind::Bucket(one), Kind::Bucket(two)) => one == two,
+                (Kind::Postgres(one), Kind::Postgres(two)) => one.to_string() == two.to_string(),
+                _ => false,
+            },
         }
     }
 
@@ -189,7 +218,7 @@ impl Address {
         }
         let (store, seconds) = (self.shown(), SILENCE.as_secs());
         let check = match self.kind {
-            Kind::Bucket(_) => "Check its address and the network",
+            Kind::Bucket(_) | Kind::Postgres(_) => "Check its address and the network",
             _ => "Another program may hold it, or it is long",
         };
         print_error(&format!(

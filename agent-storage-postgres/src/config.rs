@@ -148,7 +148,7 @@ impl PostgresConfig {
     /// Registers the addresses `postgres://…` and `postgresql://…` in the registry.
     pub fn register(registry: &mut Registry) {
         for scheme in ["postgres", "postgresql"] {
-            registry.register(scheme, "postgres://USER@HOST/DATABASE", Self::from_url);
+            registry.register(scheme, &format!("{scheme}://USER@HOST/DATABASE"), Self::from_url);
         }
     }
 

@@ -127,18 +127,40 @@ fn cause(error: &sqlx::Error, is_broken: bool) -> (ErrorKind, &'static str) {
         code if code.starts_with("28") => {
             (ErrorKind::Denied, "the server refused the login; check user and password")
         }
-        "42501" => {
-            (ErrorKind::Denied, "the user may not do this; grant the rights on the schema of the store")
-        }
+        "42501" => (
+            ErrorKind::Denied,
+            "the user lacks the right that the cause names; grant it, or connect as the owner of the tables",
+        ),
         code if code.starts_with("23") || code.starts_with("42") => (
             ErrorKind::Corrupt,
             "the rows of the store contradict each other, or this library has a defect; run `verify`, and report it",
         ),
-        _ if is_broken => (ErrorKind::Unavailable, "the connection to the server failed; try again"),
+        _ if is_broken => (ErrorKind::Unavailable, broken(error)),
         _ => (
             ErrorKind::Unavailable,
             "the server reported an error; try again, and check the source of this error",
         ),
+    }
+}
+
+/// Returns what to do about a connection that was not made, or has ended.
+fn broken(error: &sqlx::Error) -> &'static str {
+    use std::io::ErrorKind as Io;
+    match error {
+        sqlx::Error::Tls(_) => {
+            "no encrypted connection was made; check the server's certificate and `sslmode`: a server without TLS needs `sslmode=disable`"
+        }
+        sqlx::Error::Io(error) => match error.kind() {
+            Io::ConnectionRefused | Io::NotFound => {
+                "no server listens there; check host and port, and that the server runs"
+            }
+            Io::TimedOut => "the server did not answer in time; check host, port and network, then try again",
+            Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe | Io::UnexpectedEof => {
+                "the server closed the connection; try again when it runs"
+            }
+            _ => "the connection to the server failed; check host, port and network, then try again",
+        },
+        _ => "the connection to the server failed; try again",
     }
 }
 

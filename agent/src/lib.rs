@@ -1,5 +1,5 @@
 //! Durable sessions for LLM agents: conversations that survive crashes, concurrent writers and hung runs, on files,
-//! SQLite or S3. This crate is the facade for hosts: the names of everyday use in one dependency, and their crates as
+//! SQLite, PostgreSQL or S3. This crate is the facade for hosts: the names of everyday use in one dependency, and their crates as
 //! [`core`], [`workspace`], [`runtime`] and [`admin`].
 //!
 //! ```text
@@ -51,6 +51,7 @@
 //! | `s3` | `s3://BUCKET/PREFIX` | `S3Store`: a bucket of an object store, for many machines |
 //! | `gcs` | `gs://BUCKET/PREFIX` | the same on Google Cloud Storage |
 //! | `azure` | `az://CONTAINER/PREFIX` | the same on Azure Blob Storage |
+//! | `postgres` | `postgres://USER@HOST/DATABASE` | `PostgresStore`: one schema of a PostgreSQL database, for many machines |
 //!
 //! | Feature | Module | Connects |
 //! |---|---|---|
@@ -78,6 +79,8 @@ pub use agent_mcp as mcp;
 pub use agent_rig as rig;
 #[cfg(feature = "fs")]
 pub use agent_storage_fs::FsStore;
+#[cfg(feature = "postgres")]
+pub use agent_storage_postgres::{PostgresConfig, PostgresStore};
 #[cfg(feature = "s3")]
 pub use agent_storage_s3::{IndexedField, Requests, S3Config, S3Store};
 #[cfg(feature = "sqlite")]

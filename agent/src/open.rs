@@ -32,10 +32,16 @@ pub fn registry() -> Registry {
     {
         missing(&mut registry, scheme, name, feature);
     }
+    #[cfg(feature = "postgres")]
+    agent_storage_postgres::PostgresConfig::register(&mut registry);
+    #[cfg(not(feature = "postgres"))]
+    for scheme in ["postgres", "postgresql"] {
+        missing(&mut registry, scheme, "PostgreSQL", "postgres");
+    }
     registry
 }
 
-#[cfg(not(all(feature = "fs", feature = "sqlite", feature = "s3")))]
+#[cfg(not(all(feature = "fs", feature = "sqlite", feature = "s3", feature = "postgres")))]
 fn missing(registry: &mut Registry, scheme: &str, name: &str, feature: &str) {
     let remedy = format!(
         "this program was built without {name}; build it with the feature `{feature}` of the crate `agent`"
@@ -44,9 +50,10 @@ fn missing(registry: &mut Registry, scheme: &str, name: &str, feature: &str) {
 }
 
 /// Opens the store at an address, for the tenant `default`: `files:PATH`, `sqlite:PATH`, `s3://BUCKET/PREFIX`,
-/// `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX` or `memory:`.
+/// `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX`, `postgres://USER@HOST/DATABASE` or `memory:`.
 ///
-/// A store that does not exist is created, unless the address says `?create=false`.
+/// A store that does not exist is created, unless the address says `?create=false`. In PostgreSQL it is created only if the
+/// address says `?migrate=true`.
 /// The documentation of each backend lists its options. Each `memory:` is a new, empty store.
 ///
 /// ```

@@ -28,12 +28,22 @@ async fn an_address_opens_its_store_or_names_its_feature() {
             "{error}"
         );
     }
-    let s3 = agent::registry().parse("s3://bucket/prefix");
-    assert_eq!(s3.is_ok(), cfg!(feature = "s3"));
-    if let Err(error) = s3 {
-        assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
-        let text = error.to_string();
-        assert!(text.contains("built without S3") && text.contains("the feature `s3`"), "{text}");
+    for (url, name, feature, is_enabled) in [
+        ("s3://bucket/prefix", "S3", "s3", cfg!(feature = "s3")),
+        ("postgres://user@host/database", "PostgreSQL", "postgres", cfg!(feature = "postgres")),
+        ("postgresql://user@host/database", "PostgreSQL", "postgres", cfg!(feature = "postgres")),
+    ] {
+        let parsed = agent::registry().parse(url);
+        assert_eq!(parsed.is_ok(), is_enabled, "{url}");
+        if let Err(error) = parsed {
+            assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
+            let text = error.to_string();
+            assert!(
+                text.contains(&format!("built without {name}"))
+                    && text.contains(&format!("the feature `{feature}`")),
+                "{text}"
+            );
+        }
     }
 }
 

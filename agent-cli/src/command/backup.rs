@@ -22,6 +22,9 @@ pub(crate) struct Backup {
 impl Backup {
     pub(super) async fn run(self, args: &Args) -> Result<()> {
         let address = args.address()?;
+        if let Some((database, schema)) = address.postgres() {
+            return Err(Failure::new(1, "unsupported", dump(&address.shown(), &database, &schema)));
+        }
         let Some(config) = address.database() else {
             let copied = if address.is_bucket() {
                 "all objects below its prefix with a tool of the server"
@@ -50,4 +53,13 @@ impl Backup {
         Out::new(args.json).result(&json!({"file": self.file, "bytes": bytes}), &text);
         Ok(())
     }
+}
+
+/// Returns what backs up a schema of a database in PostgreSQL.
+fn dump(store: &str, database: &str, schema: &str) -> String {
+    format!(
+        "{store} is backed up by programs of PostgreSQL, with all tenants, while others write; run `pg_dump --format=custom \
+         --schema={schema} --file=FILE --username=USER '{database}'` as a user who may read all of its rows, or back up the whole server \
+         with `pg_basebackup`"
+    )
 }

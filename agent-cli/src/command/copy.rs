@@ -19,9 +19,10 @@ use crate::stores::{Address, copy_address};
 #[command(after_help = examples!(
     "chat copy files:./notes sqlite:./notes.db",
     "chat copy files:./notes s3://my-bucket/notes --all-tenants --progress lines",
+    "chat copy sqlite:./notes.db postgres://agent@localhost/agents --all-tenants",
 ))]
 pub(crate) struct Copy {
-    /// Source store: files:PATH, sqlite:PATH or s3://BUCKET/PREFIX
+    /// Source store: files:PATH, sqlite:PATH, s3://BUCKET/PREFIX or postgres://USER@HOST/DATABASE
     #[arg(value_name = "FROM", value_parser = copy_address)]
     from: Address,
     /// Target store

@@ -75,7 +75,8 @@ pub(crate) enum Command {
     ///
     /// Copies the objects that the target lacks, and verifies each of them. Objects that differ in the target are not
     /// changed; they are reported, like objects that are damaged in the source. To finish an interrupted copy, run the
-    /// same command again. The target is created if it does not exist.
+    /// same command again. The target is created if it does not exist; the tables in PostgreSQL are created before, by `chat
+    /// upgrade`.
     Copy(copy::Copy),
     /// Back up a SQLite database file, with all tenants, while it is in use
     ///
@@ -84,7 +85,8 @@ pub(crate) enum Command {
     /// files are not changed.
     ///
     /// For a store in a folder (files:PATH), stop the programs that write to it and copy the folder, or run `chat copy
-    /// files:PATH sqlite:FILE`, which works while the store is in use but is not a snapshot of one moment.
+    /// files:PATH sqlite:FILE`, which works while the store is in use but is not a snapshot of one moment. For a store in
+    /// PostgreSQL, the command prints that of the server.
     Backup(backup::Backup),
     /// Do the work that a store has put off: rewrite a SQLite file in which copies of erased data may be left
     ///
@@ -121,15 +123,16 @@ pub(crate) enum Command {
         #[command(flatten)]
         tenants: AllTenants,
     },
-    /// Show the format numbers of a store, and whether it must be brought up to those of this version
+    /// Show the format numbers of a store, and whether it must be brought up to those of this version; create tables in PostgreSQL
     ///
     /// Looks at the objects of all tenants. If each has the present number, nothing has to be done, and the code is 0. Objects
     /// with an older or a newer number are named, with code 1; objects that are not readable are named with code 5.
     ///
-    /// Changes nothing: this version reads only the forms that it writes. A later version brings the stores of this one up
-    /// here, if it does not read them as they are. `chat verify` reads all data; this command reads the record of each
-    /// object.
-    #[command(after_help = examples!("chat upgrade", "chat upgrade --store sqlite:notes.db --json"))]
+    /// Changes nothing in a store that exists: this version reads only the forms that it writes. A later version brings the
+    /// stores of this one up here, if it does not read them as they are. In a database of PostgreSQL without tables it creates
+    /// them, for which the user needs the right to create a schema. `chat verify` reads all data; this command reads the
+    /// record of each object.
+    #[command(after_help = examples!("chat upgrade", "chat upgrade --store sqlite:notes.db --json", "chat upgrade --store postgres://agent@localhost/agents"))]
     Upgrade,
     /// Print a completion script for a shell
     #[command(after_help = examples!("chat completions bash > ~/.local/share/bash-completion/completions/chat"))]

@@ -34,7 +34,7 @@ pub(crate) enum TenantCommand {
     Export {
         /// Tenant
         name: TenantId,
-        /// Target: a folder or the address of a store (sqlite:PATH, files:PATH, s3://BUCKET/PREFIX)
+        /// Target: a folder or the address of a store (sqlite:PATH, files:PATH, s3://BUCKET/PREFIX, postgres://USER@HOST/DATABASE)
         #[arg(value_name = "TO", value_parser = target)]
         to: Address,
         /// Show progress on standard error
@@ -62,9 +62,9 @@ pub(crate) enum TenantCommand {
 
 /// Parses the target of an export: the address of a store if it has a known prefix, else a folder.
 fn target(text: &str) -> Result<Address, String> {
-    let is_address = text
-        .split_once(':')
-        .is_some_and(|(kind, _)| matches!(kind, "files" | "sqlite" | "s3" | "gs" | "az" | "memory"));
+    let is_address = text.split_once(':').is_some_and(|(kind, _)| {
+        matches!(kind, "files" | "sqlite" | "s3" | "gs" | "az" | "postgres" | "postgresql" | "memory")
+    });
     if is_address { copy_address(text) } else { Ok(Address::files(FsConfig::new(text))) }
 }
 

@@ -1,4 +1,4 @@
-//! `chat upgrade`: the format numbers of a store. A later version brings older forms up here.
+//! `chat upgrade`: the format numbers of a store, and the tables in PostgreSQL. A later version brings older forms up here.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,15 @@ struct Counts {
 pub(super) async fn run(args: &Args) -> Result<()> {
     args.refuse_tenant("`chat upgrade` is about the whole store, and does not use --tenant")?;
     let address = args.address()?;
+    let mut has_new_tables = false;
     let store = match address.existing().await {
+        Err(error) if *error.kind() == ErrorKind::NotFound => match address.create_tables().await {
+            Some(created) => {
+                has_new_tables = true;
+                created?
+            }
+            None => return Err(error.into()),
+        },
         Err(error) if *error.kind() == ErrorKind::Unsupported => {
             let refused = Failure::from(error);
             return Err(Failure { text: format!("{}. {OTHER_FORMAT}", refused.text), ..refused });
@@ -40,7 +48,11 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         opened => opened?,
     };
     let counts = closing(&*store, count_all(&*store)).await?;
-    report(&Out::new(args.json), &address.shown(), address.formats(), &counts)
+    let out = Out::new(args.json);
+    if has_new_tables {
+        out.note(&format!("created the tables of {}", address.shown()));
+    }
+    report(&out, &address.shown(), address.formats(), &counts)
 }
 
 /// Prints the numbers, and what is not readable. The numbers are those that this version writes: it reads no others.

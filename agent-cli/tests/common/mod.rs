@@ -23,12 +23,15 @@ use futures::TryStreamExt;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Path of the program: of this package, or of the package of the S3 tests.
-pub(crate) const PROGRAM: &str =
-    match (option_env!("CARGO_BIN_EXE_chat"), option_env!("CARGO_BIN_EXE_chat-with-s3")) {
-        (Some(program), _) | (None, Some(program)) => program,
-        (None, None) => panic!("these tests belong to a package with the program"),
-    };
+/// Path of the program: of this package, or of a package of tests with another store.
+pub(crate) const PROGRAM: &str = match (
+    option_env!("CARGO_BIN_EXE_chat"),
+    option_env!("CARGO_BIN_EXE_chat-with-s3"),
+    option_env!("CARGO_BIN_EXE_chat-with-postgres"),
+) {
+    (Some(program), ..) | (_, Some(program), _) | (.., Some(program)) => program,
+    _ => panic!("these tests belong to a package with the program"),
+};
 
 /// Deadline after which a test fails as stuck. No test measures it.
 const STUCK: Duration = Duration::from_secs(60);

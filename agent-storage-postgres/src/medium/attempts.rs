@@ -89,7 +89,7 @@ impl Attempts<'_> {
         let mut is_second = false;
         loop {
             let limit = if self.is_long { LONG.max(site.limit) } else { site.limit };
-            let conn = site.connections.take().await.map_err(|error| failed(self.doing, error, false))?;
+            let conn = site.connections.take().await.map_err(|error| self.failed(error, false))?;
             let (names, tenant, lock) = (site.names.clone(), site.tenant.clone(), site.lock);
             let mut db = Db { conn, names, tenant, lock, limit };
             let begun = match self.begin_sql(lock) {
@@ -100,7 +100,7 @@ impl Attempts<'_> {
                 Ok(()) => return Ok(Open { db, _permit: permit }),
                 // The server may have ended idle connections.
                 Err(error) if is_broken(&error) && !is_second => site.connections.forget(),
-                Err(error) => return Err(failed(self.doing, error, false)),
+                Err(error) => return Err(self.failed(error, false)),
             }
             is_second = true;
         }
@@ -134,7 +134,7 @@ impl Attempts<'_> {
                 }
                 Err(error) if is_broken(&error) => {
                     self.site.connections.forget();
-                    return Some(Err(failed(self.doing, error, self.mode != Mode::Snapshot)));
+                    return Some(Err(self.failed(error, self.mode != Mode::Snapshot)));
                 }
                 Err(error) => Fault::Sql(error),
             },
@@ -177,8 +177,13 @@ impl Attempts<'_> {
     fn error(&self, fault: Fault) -> Error {
         match fault {
             Fault::Refused(error) => error,
-            Fault::Sql(error) => failed(self.doing, error, self.mode == Mode::Write),
+            Fault::Sql(error) => self.failed(error, self.mode == Mode::Write),
         }
+    }
+
+    /// Error for a failure of the server, which it names.
+    fn failed(&self, error: sqlx::Error, sent: bool) -> Error {
+        failed(self.doing, error, sent).about(self.site.connections.place())
     }
 }
 

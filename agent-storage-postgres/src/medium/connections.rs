@@ -25,6 +25,11 @@ impl Connections {
         Self { config, idle: Mutex::default(), permits }
     }
 
+    /// Names the store in errors.
+    pub(crate) fn place(&self) -> String {
+        self.config.place()
+    }
+
     /// Waits until a connection may be used.
     pub(crate) async fn permit(&self) -> Step<OwnedSemaphorePermit> {
         let wait = self.config.wait_timeout;

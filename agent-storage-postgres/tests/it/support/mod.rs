@@ -20,6 +20,8 @@ pub(crate) struct Server {
     address: String,
     /// Folder and programs, if this process has started the server.
     own: Option<(tempfile::TempDir, PathBuf)>,
+    /// What the server is started with.
+    options: String,
     #[allow(dead_code, reason = "one of the programs uses it")]
     log: Option<PathBuf>,
 }
@@ -28,7 +30,7 @@ impl Server {
     /// Starts a server, or finds the one that a parent process has started.
     pub(crate) fn start() -> Self {
         if let Ok(address) = std::env::var(ADDRESS) {
-            return Self { address, own: None, log: None };
+            return Self { address, own: None, options: String::new(), log: None };
         }
         let bin = programs();
         let folder = tempfile::Builder::new().prefix("agent-postgres-").tempdir_in("/tmp").unwrap();
@@ -48,11 +50,25 @@ impl Server {
              -c full_page_writes={fsync} -c synchronous_commit={fsync} -c autovacuum_naptime=5s",
             folder.path().display()
         );
-        let log = folder.path().join("server.log");
-        let log = log.to_str().unwrap();
-        run(&bin, "pg_ctl", &["-D", data, "-l", log, "-w", "-t", "60", "-o", &options, "start"]);
         let address = format!("postgres://{USER}@127.0.0.1:{port}/postgres");
-        Self { address, own: Some((folder, bin)), log: None }
+        let server = Self { address, own: Some((folder, bin)), options, log: None };
+        server.start_again();
+        server
+    }
+
+    /// Starts the server that this has started before.
+    pub(crate) fn start_again(&self) {
+        let (folder, bin) = self.own.as_ref().expect("the server is this one's");
+        let (data, log) = (folder.path().join("data"), folder.path().join("server.log"));
+        let (data, log) = (data.to_str().unwrap(), log.to_str().unwrap());
+        run(bin, "pg_ctl", &["-D", data, "-l", log, "-w", "-t", "60", "-o", &self.options, "start"]);
+    }
+
+    /// Ends the server at once, as a crash does.
+    pub(crate) fn kill(&self) {
+        let (folder, bin) = self.own.as_ref().expect("the server is this one's");
+        let data = folder.path().join("data");
+        run(bin, "pg_ctl", &["-D", data.to_str().unwrap(), "-m", "immediate", "-w", "stop"]);
     }
 
     /// Starts a server for a program that does not drop it: a process waits for the end of this one, and stops it.
@@ -101,15 +117,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Some((folder, bin)) = &self.own {
-            let data = folder.path().join("data");
-            run(bin, "pg_ctl", &["-D", data.to_str().unwrap(), "-m", "immediate", "-w", "stop"]);
+        if self.own.is_some() {
+            self.kill();
         }
     }
 }
 
 /// Finds the folder of the server's programs: `PG_BIN`, what `pg_config` says, or the newest of Debian's.
-fn programs() -> PathBuf {
+pub(crate) fn programs() -> PathBuf {
     let has = |bin: &PathBuf| bin.join("initdb").exists() && bin.join("pg_ctl").exists();
     let given = std::env::var_os("PG_BIN").map(PathBuf::from);
     let mut found: Vec<PathBuf> = given.into_iter().collect();

@@ -1,0 +1,54 @@
+//! Secrets on the command line: errors quote its arguments without the password that an address may have.
+
+use clap::error::ContextValue;
+
+/// Returns the text of an error in the command line, without secrets in the arguments that it quotes.
+pub(crate) fn hidden(error: &clap::Error) -> String {
+    let arguments = error.context().filter_map(|(_, value)| match value {
+        ContextValue::String(text) => Some(text),
+        _ => None,
+    });
+    arguments.fold(error.render().to_string(), |text, argument| {
+        text.replace(argument.as_str(), &without_secrets(argument))
+    })
+}
+
+/// Returns an argument without what stands before the host of an address, and without the values of options for passwords.
+fn without_secrets(argument: &str) -> String {
+    let mut text = argument.to_owned();
+    if let Some((scheme, rest)) = argument.split_once("://")
+        // A password may have an `@` that should have been escaped.
+        && let Some((_, host)) = rest.rsplit_once('@')
+    {
+        text = format!("{scheme}://…@{host}");
+    }
+    let Some((place, options)) = text.split_once('?') else { return text };
+    let hide = |option| match str::split_once(option, '=') {
+        Some((name, _)) if name.contains("pass") || name.contains("secret") || name.contains('%') => {
+            format!("{name}=…")
+        }
+        _ => option.to_owned(),
+    };
+    let options: Vec<_> = options.split('&').map(hide).collect();
+    format!("{place}?{}", options.join("&"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_quoted() {
+        for (argument, shown) in [
+            ("sqlite:./notes.db?cache=3", "sqlite:./notes.db?cache=3"),
+            ("postgres://db/x", "postgres://db/x"),
+            ("postgres://alice:hunter2@db/x?a=b", "postgres://…@db/x?a=b"),
+            ("postgres://alice:hunt@er2@db/x", "postgres://…@db/x"),
+            ("postgres://db/x?password=hunter2&a=b", "postgres://db/x?password=…&a=b"),
+            ("postgres://db/x?p%61ssword=hunter2", "postgres://db/x?p%61ssword=…"),
+            ("s3://bucket?secret_access_key=hunter2", "s3://bucket?secret_access_key=…"),
+        ] {
+            assert_eq!(without_secrets(argument), shown);
+        }
+    }
+}
