@@ -126,6 +126,10 @@ pub mod cookbook {
     /// `agents-and-builds.md`.
     #[doc = include_str!("../cookbook/agents-and-builds.md")]
     pub mod agents_and_builds {}
+
+    /// `postgres.md`.
+    #[doc = include_str!("../cookbook/postgres.md")]
+    pub mod postgres {}
 }
 
 /// The root of the project.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use agent::{FsStore, S3Store, SqliteStore};
+use agent::{FsStore, PostgresStore, S3Store, SqliteStore};
 use docs::root;
 
 /// Forms that are no part of a store, with the names that the page gives them.
@@ -24,6 +24,7 @@ fn format_numbers_of_the_page_are_those_of_the_code() {
         })
         .collect();
     let stores = FsStore::FORMATS.into_iter().chain(SqliteStore::FORMATS).chain(S3Store::FORMATS);
+    let stores = stores.chain(PostgresStore::FORMATS);
     let known: BTreeMap<_, _> = stores.chain(DOCUMENTS).collect();
     for (form, number) in &known {
         assert_eq!(numbers.get(form), Some(number), "{form}");
@@ -40,6 +41,7 @@ fn format_numbers_of_the_page_are_those_of_the_code() {
         ("files", "events.jsonl"),
         ("sqlite", "user_version"),
         ("s3", "objects"),
+        ("postgres", "meta.format"),
         ("document", "document of a session"),
         ("state", "state of a session"),
         ("area", "list of files of an area"),

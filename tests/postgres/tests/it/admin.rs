@@ -27,7 +27,7 @@ async fn upgrade_creates_the_tables_and_nothing_else_does() {
     }
     let first = database.run(&["upgrade"]);
     assert_eq!(first.code, 0, "{first:?}");
-    assert!(first.err.contains(&format!("created the tables of postgres://127.0.0.1:")), "{first:?}");
+    assert!(first.err.contains("created the tables of postgres://127.0.0.1:"), "{first:?}");
     let again = database.run(&["upgrade"]);
     assert_eq!((again.code, again.err.as_str()), (0, ""), "{again:?}");
     assert!(
@@ -76,9 +76,7 @@ async fn copy_to_postgres_and_back_is_equal() {
     let sqlite = format!("sqlite:{}/back.db", folder.path().display());
     let there = format!("{}?schema=there", database.address());
     assert_eq!(chat(&["--store", &files, "--device", "laptop"], "hello\n/fork\nin the fork\n").code, 0);
-    for store in [&there] {
-        assert_eq!(chat(&["upgrade", "--store", store], "").code, 0);
-    }
+    assert_eq!(chat(&["upgrade", "--store", &there], "").code, 0);
     let stores = [&files, &database.address(), &there, &sqlite];
     for pair in stores.windows(2) {
         let copied = chat(&["copy", pair[0], pair[1], "--all-tenants"], "");

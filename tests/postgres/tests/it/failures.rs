@@ -1,4 +1,4 @@
-//! What goes wrong between the program and the server: each error names the store and says what to do, and none says a password.
+//! Failures between the program and the server: each error names the store and says what to do, and none says a password.
 
 use std::net::TcpListener;
 use std::process::Command;

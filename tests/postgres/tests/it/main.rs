@@ -7,6 +7,7 @@ mod chats;
 mod common;
 mod failures;
 mod forms;
+mod pages;
 #[path = "../../../../agent-storage-postgres/tests/it/support/mod.rs"]
 mod support;
 

@@ -7,6 +7,9 @@ mod conversations;
 mod copy;
 mod forms;
 mod one_log;
+#[allow(dead_code, reason = "a part of it is used here")]
+#[path = "../../../../agent-storage-postgres/tests/it/support/mod.rs"]
+mod postgres_server;
 mod proxy;
 mod s3;
 #[path = "../../../tests/runtime/scheduled.rs"]

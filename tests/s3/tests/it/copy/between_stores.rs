@@ -13,7 +13,7 @@ use agent_core::{MemoryStore, Storage, WorkspaceId};
 use crate::copy::cut::{Cut, Cutting};
 use crate::copy::world::{KINDS, Place, fill, is_deleted, read_all};
 
-/// From memory, files, SQLite and S3 to each of them: all that there is to see is the same, and a second copy
+/// From memory, files, SQLite, S3 and PostgreSQL to each of them: all that there is to see is the same, and a second copy
 /// writes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_store_copies_to_every_other() {

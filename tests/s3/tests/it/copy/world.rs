@@ -1,7 +1,8 @@
-//! Places for each kind of store, a bucket too; and a store that holds a bit of everything.
+//! Places for each kind of store, a bucket and a database on a server too; and a store that holds a bit of everything.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
@@ -18,13 +19,19 @@ use agent_core::{
 use agent_runtime::documents::{DocumentWrite, Documents};
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_storage_fs::FsConfig;
+use agent_storage_postgres::PostgresConfig;
 use agent_storage_s3::S3Config;
 use agent_storage_sqlite::SqliteConfig;
 use s3_simulator::Simulator;
 use tempfile::TempDir;
 
+use crate::postgres_server::Server;
+
 /// The kinds of stores.
-pub(crate) const KINDS: [&str; 4] = ["memory", "files", "sqlite", "s3"];
+pub(crate) const KINDS: [&str; 5] = ["memory", "files", "sqlite", "s3", "postgres"];
+
+/// Server of all places in PostgreSQL. A process stops it when the program has ended.
+static SERVER: LazyLock<Server> = LazyLock::new(Server::start_for_program);
 
 /// A place for a store of one kind.
 pub(crate) struct Place {
@@ -32,12 +39,16 @@ pub(crate) struct Place {
     memory: MemoryStore,
     folder: TempDir,
     bucket: Simulator,
+    /// Schema in PostgreSQL.
+    schema: String,
 }
 
 impl Place {
     pub(crate) fn new(kind: &'static str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        Self { kind, memory: MemoryStore::new(), folder, bucket: Simulator::new(1) }
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let (folder, schema) =
+            (tempfile::tempdir().unwrap(), format!("t{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+        Self { kind, memory: MemoryStore::new(), folder, bucket: Simulator::new(1), schema }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -50,6 +61,7 @@ impl Place {
             "memory" => self.memory.clone().into(),
             "files" => files(self.path()).await,
             "sqlite" => sqlite(&self.path().join("store.db")).await,
+            "postgres" => postgres(&self.schema).await,
             _ => bucket(&self.bucket).await,
         }
     }
@@ -63,6 +75,11 @@ pub(crate) async fn files(folder: &Path) -> Storage {
 
 pub(crate) async fn sqlite(file: &Path) -> Storage {
     SqliteConfig::new(file).with_sync(agent_storage_sqlite::Sync::Off).open().await.unwrap().into()
+}
+
+async fn postgres(schema: &str) -> Storage {
+    let config = PostgresConfig::from_url(SERVER.address()).unwrap().with_schema(schema).unwrap();
+    config.with_migrate(true).open().await.unwrap().into()
 }
 
 pub(crate) async fn bucket(simulator: &Simulator) -> Storage {
