@@ -1,4 +1,4 @@
-//! Failures between the program and the server: each error names the store and says what to do, and none says a password.
+//! Failures between the program and the server: each error names the store and what to do, and none has a password.
 
 use std::net::TcpListener;
 use std::process::Command;
