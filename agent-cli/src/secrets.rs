@@ -13,18 +13,23 @@ pub(crate) fn hidden(error: &clap::Error) -> String {
     })
 }
 
-/// Returns an argument without what stands before the host of an address, and without the values of options for passwords.
+/// Parts of names of options whose values are secret, also if they are misspelt.
+const SECRET: [&str; 6] = ["pas", "pwd", "secret", "token", "key", "%"];
+
+/// Returns an argument without what stands before the host of an address, and without the values of options that are secret
+/// or addresses.
 fn without_secrets(argument: &str) -> String {
     let mut text = argument.to_owned();
-    if let Some((scheme, rest)) = argument.split_once("://")
+    if let Some((scheme, rest)) = argument.split_once(':')
         // A password may have an `@` that should have been escaped.
-        && let Some((_, host)) = rest.rsplit_once('@')
+        && let Some((user, host)) = rest.rsplit_once('@')
+        && (user.starts_with('/') || user.contains(':'))
     {
         text = format!("{scheme}://…@{host}");
     }
     let Some((place, options)) = text.split_once('?') else { return text };
     let hide = |option| match str::split_once(option, '=') {
-        Some((name, _)) if name.contains("pass") || name.contains("secret") || name.contains('%') => {
+        Some((name, value)) if value.contains("%40") || SECRET.iter().any(|part| name.contains(part)) => {
             format!("{name}=…")
         }
         _ => option.to_owned(),
@@ -44,8 +49,16 @@ mod tests {
             ("postgres://db/x", "postgres://db/x"),
             ("postgres://alice:hunter2@db/x?a=b", "postgres://…@db/x?a=b"),
             ("postgres://alice:hunt@er2@db/x", "postgres://…@db/x"),
+            ("postgres:alice:hunter2@db/x", "postgres://…@db/x"),
+            ("sqlite:a@b.db?cache=3", "sqlite:a@b.db?cache=3"),
             ("postgres://db/x?password=hunter2&a=b", "postgres://db/x?password=…&a=b"),
             ("postgres://db/x?p%61ssword=hunter2", "postgres://db/x?p%61ssword=…"),
+            ("postgres://db/x?pasword=hunter2", "postgres://db/x?pasword=…"),
+            ("postgres://db/x?listen=postgres://a:hunter2@direct/x", "postgres://…@direct/x"),
+            (
+                "postgres://db/x?listen=postgres%3A%2F%2Fa%3Ahunter2%40direct&a=b",
+                "postgres://db/x?listen=…&a=b",
+            ),
             ("s3://bucket?secret_access_key=hunter2", "s3://bucket?secret_access_key=…"),
         ] {
             assert_eq!(without_secrets(argument), shown);
