@@ -85,7 +85,7 @@ fn next_command(error: &Error) -> &'static str {
 
 /// Remedies in texts of the library, which are for programmers, and those of this program. SESSION becomes the session that
 /// the text names.
-const REMEDIES: [(&str, &str); 13] = [
+const REMEDIES: [(&str, &str); 12] = [
     ("put the same bytes for that session again, or restore the store from a backup", RESTORE_FILE),
     ("put the same bytes again, or restore the store from a backup", RESTORE_FILE),
     ("put the blob again, or restore it from a backup", RESTORE_FILE),
@@ -98,7 +98,6 @@ const REMEDIES: [(&str, &str); 13] = [
     ("run `verify`", "run `chat verify`"),
     ("update the library", "use a newer chat"),
     ("open it once with `migrate=true` to create them", "run `chat upgrade --store ADDRESS` to create them"),
-    ("open the store with `migrate=true`, or restore", "run `chat upgrade --store ADDRESS`, or restore"),
 ];
 const RESTORE_FILE: &str = "run `chat session restore-file SESSION PATH` with a copy of the file, or restore the store from a backup";
 const RESTORE_OR_SALVAGE: &str =

@@ -276,12 +276,7 @@ impl PostgresConfig {
     pub(crate) fn place(&self) -> String {
         let options = &self.options;
         let database = options.get_database().unwrap_or_else(|| options.get_username());
-        format!(
-            "schema {} of database {database} on {}:{}",
-            self.schema,
-            options.get_host(),
-            options.get_port()
-        )
+        format!("schema {} of database {database} on {}:{}", self.schema, server(options), options.get_port())
     }
 }
 
@@ -300,12 +295,18 @@ fn encrypted(options: PgConnectOptions) -> PgConnectOptions {
     }
 }
 
+/// Returns the name of the server, or the folder of its socket.
+fn server(options: &PgConnectOptions) -> String {
+    options.get_socket().map_or_else(|| options.get_host().to_owned(), |folder| folder.display().to_string())
+}
+
 impl fmt::Display for PostgresConfig {
     /// Formats the address without user, password and options.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let options = &self.options;
         let database = options.get_database().unwrap_or_else(|| options.get_username());
-        let (host, port, schema) = (options.get_host(), options.get_port(), &self.schema);
+        let host = server(options).replace('/', "%2F");
+        let (port, schema) = (options.get_port(), &self.schema);
         write!(f, "postgres://{host}:{port}/{database}?schema={schema}")
     }
 }
@@ -326,6 +327,17 @@ impl fmt::Debug for PostgresConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sockets_are_named_by_their_folder() {
+        for url in ["postgres:///x?host=/run/pg&port=7&user=a", "postgres://a@%2Frun%2Fpg:7/x"] {
+            let config = PostgresConfig::from_url(url).unwrap();
+            assert_eq!(config.place(), "schema agent of database x on /run/pg:7", "{url}");
+            let shown = config.to_string();
+            assert_eq!(shown, "postgres://%2Frun%2Fpg:7/x?schema=agent", "{url}");
+            assert_eq!(PostgresConfig::from_url(&shown).unwrap().place(), config.place());
+        }
+    }
 
     #[test]
     fn another_machine_is_not_talked_to_in_clear() {

@@ -119,10 +119,9 @@ fn cause(error: &sqlx::Error, is_broken: bool) -> (ErrorKind, &'static str) {
             "a pooler hands statements to other connections; connect to the server directly",
         ),
         "0A000" => (ErrorKind::Unavailable, "the tables were changed meanwhile; try again"),
-        "42P01" | "42883" | "42703" | "3F000" => (
-            ErrorKind::Unsupported,
-            "a table or function of the store is missing; open the store with `migrate=true`, or restore it from a backup",
-        ),
+        "42P01" | "42883" | "42703" | "3F000" => {
+            (ErrorKind::Unsupported, "a table or function of the store is missing; restore it from a backup")
+        }
         "54000" | "22001" => (ErrorKind::LimitExceeded, "it is too large for one row; send several"),
         code if code.starts_with("28") => {
             (ErrorKind::Denied, "the server refused the login; check user and password")

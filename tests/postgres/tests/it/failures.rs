@@ -117,6 +117,30 @@ async fn refusals_of_the_server_say_what_to_do() {
     refused(&other, &["upgrade"], 1, &["cannot create the tables", "permission denied for database"]);
 }
 
+/// A server that takes no writes is named when something is to be written; reading goes on.
+#[tokio::test]
+async fn read_only_server_is_named() {
+    let database = Database::new().await;
+    database.say("hello\n");
+    let read_only = format!("ALTER DATABASE {} SET default_transaction_read_only = on", database.name);
+    crate::sql(SERVER.address(), &read_only).await;
+    database.ok(&["session", "list"]);
+    let ran = database.say("more\n");
+    let place = format!("schema agent of database {} on 127.0.0.1", database.name);
+    assert!(ran.code == 1 && ran.err.contains(&place), "{ran:?}");
+    assert!(ran.err.contains("the server is read-only, perhaps a standby; name the primary"), "{ran:?}");
+}
+
+/// A table that somebody removed is named by a verification.
+#[tokio::test]
+async fn missing_table_is_named() {
+    let database = Database::new().await;
+    database.sql("DROP TABLE agent.labels").await;
+    let texts = ["a table or function of the store is missing; restore it", "agent.labels"];
+    database.say("hello\n");
+    refused(&database.address(), &["verify"], 1, &texts);
+}
+
 /// A store of a newer version is refused by its number, and left as it is.
 #[tokio::test]
 async fn newer_tables_are_refused_by_their_number() {
