@@ -1,4 +1,4 @@
-//! Changes of sessions: told to the other stores of the schema, and heard from them.
+//! Changes of sessions: sent to the other stores of the schema, and received from them.
 
 pub(crate) mod hints;
 pub(crate) mod listener;

@@ -1,4 +1,4 @@
-//! Changes by other stores: noticed by hints, which may be forged, and by looking where there are none.
+//! Changes by other stores: noticed by hints, which may be forged, and without hints by looking.
 
 use std::time::Duration;
 
