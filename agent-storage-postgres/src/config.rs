@@ -1,17 +1,16 @@
 //! Address and options of a store.
 
 use std::fmt;
-use std::net::IpAddr;
-use std::str::FromStr;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
 use agent_core::setters;
-use agent_core::store::{Registry, percent_decode};
+use agent_core::store::Registry;
 use agent_core::text::quoted;
 use agent_core::{Error, Result};
-use sqlx::ConnectOptions;
-use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use sqlx::postgres::{PgConnectOptions, PgPool};
+
+use crate::address::Servers;
 
 /// Options of a [`PostgresStore`](crate::PostgresStore).
 ///
@@ -26,7 +25,7 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 /// ```
 #[derive(Clone)]
 pub struct PostgresConfig {
-    pub(crate) options: PgConnectOptions,
+    pub(crate) servers: Servers,
     pub(crate) schema: String,
     pub(crate) connections: usize,
     pub(crate) lock_timeout: Duration,
@@ -45,29 +44,17 @@ pub struct PostgresConfig {
 enum Listen {
     /// The server of the store.
     Same,
-    At(Box<PgConnectOptions>),
+    At(Box<Servers>),
     Nowhere,
 }
-
-/// Options of an address that the driver understands.
-const OF_DRIVER: [&str; 10] = [
-    "sslmode",
-    "sslrootcert",
-    "sslcert",
-    "sslkey",
-    "host",
-    "port",
-    "dbname",
-    "user",
-    "password",
-    "application_name",
-];
 
 impl PostgresConfig {
     /// Default name of the schema: `agent`.
     pub const DEFAULT_SCHEMA: &'static str = "agent";
     /// Default limit on connections: 16. A commit needs one for one round trip.
     pub const DEFAULT_CONNECTIONS: usize = 16;
+    /// Default limit on connections [beside a pool](Self::with_pool) of the host: 8.
+    pub const DEFAULT_CONNECTIONS_BESIDE_A_POOL: usize = 8;
     /// Default limit on the wait for a lock of another transaction: 5 seconds.
     pub const DEFAULT_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
     /// Default limit on one statement: 10 seconds. Those of deletions of tenants, purges, checks and rebuilds may take an hour.
@@ -94,6 +81,9 @@ impl PostgresConfig {
     /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME&connections=NUMBER&…`. `postgresql://` means the same. A
     /// host that begins with `/` (written `%2F`), or the option `host`, names the folder of a socket.
     ///
+    /// Of several servers, `postgres://USER@HOST1,HOST2:PORT2/DATABASE`, the store uses the first that accepts writes, and looks
+    /// for another one when that has failed or accepts reads only.
+    ///
     /// A connection to another machine is encrypted or refused, unless the option `sslmode` says otherwise. The certificate of the
     /// server is checked only with `sslmode=verify-full`.
     ///
@@ -102,35 +92,26 @@ impl PostgresConfig {
     /// `InvalidInput` if the text is not such an address, or has an unknown option. The error does not repeat the address,
     /// which may have a password.
     pub fn from_url(url: &str) -> Result<Self> {
-        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            let text = "this is no address of a PostgreSQL store; write postgres://USER@HOST/DATABASE";
-            return Err(Error::invalid(text));
-        }
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
-        let (mut own, mut of_driver) = (Vec::new(), String::new());
-        for option in query.split('&').filter(|option| !option.is_empty()) {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            let (name, value) = (percent_decode(name)?, percent_decode(value)?);
-            if OF_DRIVER.contains(&&*name) {
-                of_driver.push(if of_driver.is_empty() { '?' } else { '&' });
-                of_driver.push_str(option);
-            } else {
-                own.push((name, value));
-            }
-        }
-        let options = PgConnectOptions::from_str(&format!("{place}{of_driver}")).map_err(|_| {
-            Error::invalid("the address of the PostgreSQL store cannot be read; write postgres://USER@HOST:PORT/DATABASE")
-        })?;
-        let options = if of_driver.contains("sslmode=") { options } else { encrypted(options) };
-        own.into_iter()
-            .try_fold(Self::new(options), |config, (name, value)| config.with_option(&name, &value))
+        let (servers, own) = Servers::from_url(url)?;
+        own.into_iter().try_fold(Self::of(servers), |config, (name, value)| config.with_option(&name, &value))
     }
 
-    /// Returns options for a store that connects with these options, for example those of a host's own pool. The store
-    /// logs no statements, whatever the options say.
+    /// Returns options for a store that connects with these options. The store logs no statements, whatever the options
+    /// say.
     pub fn new(options: PgConnectOptions) -> Self {
+        Self::of(Servers::one(options))
+    }
+
+    /// Returns options for a store beside a host's own pool, with the same options: up to 8 connections more. The store uses
+    /// none of the pool, so that neither waits for the other.
+    pub fn with_pool(pool: &PgPool) -> Self {
+        Self::new(PgConnectOptions::clone(&pool.connect_options()))
+            .with_connections(Self::DEFAULT_CONNECTIONS_BESIDE_A_POOL)
+    }
+
+    fn of(servers: Servers) -> Self {
         Self {
-            options: options.disable_statement_logging().extra_float_digits(None),
+            servers,
             schema: Self::DEFAULT_SCHEMA.to_owned(),
             connections: Self::DEFAULT_CONNECTIONS,
             lock_timeout: Self::DEFAULT_LOCK_TIMEOUT,
@@ -260,54 +241,30 @@ impl PostgresConfig {
     }
 
     fn listen_here(self) -> Listen {
-        Listen::At(Box::new(self.options))
+        Listen::At(Box::new(self.servers))
     }
 
-    /// Returns how the store connects to listen; `None` if it does not listen.
-    pub(crate) fn listener(&self) -> Option<&PgConnectOptions> {
+    /// Returns the servers at which the store listens; `None` if it does not listen.
+    pub(crate) fn listener(&self) -> Option<&Servers> {
         match &self.listen {
-            Listen::Same => Some(&self.options),
-            Listen::At(options) => Some(options),
+            Listen::Same => Some(&self.servers),
+            Listen::At(servers) => Some(servers),
             Listen::Nowhere => None,
         }
     }
 
     /// Names the store in errors, without user and password.
     pub(crate) fn place(&self) -> String {
-        let options = &self.options;
-        let database = options.get_database().unwrap_or_else(|| options.get_username());
-        format!("schema {} of database {database} on {}:{}", self.schema, server(options), options.get_port())
+        let servers = &self.servers;
+        format!("schema {} of database {} on {}", self.schema, servers.database(), servers.hosts())
     }
-}
-
-/// Returns options that do not fall back to a connection without encryption, which is the driver's default, if the server is
-/// another machine.
-fn encrypted(options: PgConnectOptions) -> PgConnectOptions {
-    let host = options.get_host().trim_matches(['[', ']']);
-    let is_loopback =
-        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    let is_local = is_loopback || host.starts_with('/') || options.get_socket().is_some();
-    match options.get_ssl_mode() {
-        PgSslMode::Disable | PgSslMode::Allow | PgSslMode::Prefer if !is_local => {
-            options.ssl_mode(PgSslMode::Require)
-        }
-        _ => options,
-    }
-}
-
-/// Returns the name of the server, or the folder of its socket.
-fn server(options: &PgConnectOptions) -> String {
-    options.get_socket().map_or_else(|| options.get_host().to_owned(), |folder| folder.display().to_string())
 }
 
 impl fmt::Display for PostgresConfig {
     /// Formats the address without user, password and options.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let options = &self.options;
-        let database = options.get_database().unwrap_or_else(|| options.get_username());
-        let host = server(options).replace('/', "%2F");
-        let (port, schema) = (options.get_port(), &self.schema);
-        write!(f, "postgres://{host}:{port}/{database}?schema={schema}")
+        let (servers, schema) = (&self.servers, &self.schema);
+        write!(f, "postgres://{}/{}?schema={schema}", servers.hosts().replace('/', "%2F"), servers.database())
     }
 }
 
@@ -336,30 +293,6 @@ mod tests {
             let shown = config.to_string();
             assert_eq!(shown, "postgres://%2Frun%2Fpg:7/x?schema=agent", "{url}");
             assert_eq!(PostgresConfig::from_url(&shown).unwrap().place(), config.place());
-        }
-    }
-
-    #[test]
-    fn another_machine_is_not_talked_to_in_clear() {
-        let is_encrypted = |url: &str| {
-            let mode = PostgresConfig::from_url(url).unwrap().options.get_ssl_mode();
-            !matches!(mode, PgSslMode::Disable | PgSslMode::Allow | PgSslMode::Prefer)
-        };
-        for url in
-            ["postgres://a@db.example/x", "postgres://a@10.0.0.7/x?schema=prod", "postgres://a@[fd00::7]/x"]
-        {
-            assert!(is_encrypted(url), "{url}");
-        }
-        assert!(is_encrypted("postgres://a@localhost/x?sslmode=verify-full"));
-        // Whoever wants it says so.
-        assert!(!is_encrypted("postgres://a@db.example/x?sslmode=disable"));
-        for url in [
-            "postgres://a@localhost/x",
-            "postgres://a@127.0.0.1/x",
-            "postgres://a@[::1]/x",
-            "postgres:///x?host=/run",
-        ] {
-            assert!(!is_encrypted(url), "{url}");
         }
     }
 }

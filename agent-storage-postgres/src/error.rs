@@ -69,6 +69,11 @@ pub(crate) fn is_serialization(error: &sqlx::Error) -> bool {
     matches!(sqlstate(error).as_deref(), Some("40001" | "40P01"))
 }
 
+/// Returns whether the server refused a write since it accepts reads only.
+pub(crate) fn is_read_only(error: &sqlx::Error) -> bool {
+    sqlstate(error).as_deref() == Some("25006")
+}
+
 /// Returns whether a table or its schema does not exist.
 pub(crate) fn is_missing(error: &sqlx::Error) -> bool {
     matches!(sqlstate(error).as_deref(), Some("42P01" | "3F000"))
@@ -86,7 +91,11 @@ pub(crate) fn failed(doing: &str, error: sqlx::Error, sent: bool) -> Error {
     let (kind, remedy) = cause(&error, is_broken);
     let is_timeout = matches!(sqlstate(&error).as_deref(), Some("55P03" | "57014" | "25P03"))
         || matches!(&error, sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::TimedOut);
-    let outcome = if is_broken && sent { WriteOutcome::Unknown } else { WriteOutcome::NotApplied };
+    let outcome = if is_broken && sent && !is_read_only(&error) {
+        WriteOutcome::Unknown
+    } else {
+        WriteOutcome::NotApplied
+    };
     let failed =
         Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(error).with_outcome(outcome);
     if is_timeout { failed.timed_out() } else { failed }

@@ -37,6 +37,10 @@
 //!
 //! # Runtime
 //!
+//! Of several servers in the address, the store uses the first that accepts writes, and looks for another one when a
+//! connection breaks or a write is refused as read-only. A host with a pool opens the store with
+//! [`PostgresConfig::with_pool`].
+//!
 //! The store needs tokio with time and I/O enabled, on the runtime on which it was opened. It connects directly: behind a
 //! pooler that changes servers between transactions, statements fail with `Unsupported`.
 //!
@@ -46,6 +50,7 @@
 //! - [`PostgresStore`]: the store.
 //! - [`SessionStoreExt`](agent_core::SessionStoreExt): create, append, fork, follow.
 
+mod address;
 mod blobs;
 mod care;
 mod config;

@@ -8,7 +8,7 @@ use agent_core::{Error, Result};
 use sqlx::Connection;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::error::{Fault, Step, failed, is_broken, is_duplicate, is_serialization};
+use crate::error::{Fault, Step, failed, is_broken, is_duplicate, is_read_only, is_serialization};
 use crate::medium::connections::Connections;
 use crate::medium::db::{Db, within};
 use crate::medium::sql::Names;
@@ -144,7 +144,9 @@ impl Attempts<'_> {
         let again = match &fault {
             Fault::Refused(_) => false,
             // Nothing of a transaction took effect that was not committed.
-            Fault::Sql(error) if is_broken(error) => self.mode != Mode::Write && self.count == 0,
+            Fault::Sql(error) if is_broken(error) => {
+                (self.mode != Mode::Write || is_read_only(error)) && self.count == 0
+            }
             Fault::Sql(error) => is_serialization(error) || (is_duplicate(error) && has_transaction),
         };
         self.count += 1;

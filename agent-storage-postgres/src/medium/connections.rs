@@ -1,10 +1,12 @@
 //! Connections of the store: made when they are needed, kept while it is open, at most a set number.
 
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_core::Error;
-use sqlx::Connection;
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{Connection, Executor, Postgres, Row};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::PostgresConfig;
@@ -17,12 +19,28 @@ pub(crate) struct Connections {
     config: PostgresConfig,
     idle: Mutex<Vec<PgConnection>>,
     permits: Arc<Semaphore>,
+    /// Number of the server that was used last.
+    server: AtomicUsize,
+}
+
+/// Fails if the server accepts reads only.
+pub(crate) async fn check_accepts_writes<'c>(
+    conn: impl Executor<'c, Database = Postgres>,
+) -> Result<(), sqlx::Error> {
+    let row = conn.fetch_one(sqlx::raw_sql("SELECT current_setting('transaction_read_only')")).await?;
+    match row.try_get::<&str, _>(0)? {
+        "off" => Ok(()),
+        _ => Err(sqlx::Error::Io(io::Error::new(
+            io::ErrorKind::ReadOnlyFilesystem,
+            "the server accepts reads only, perhaps a standby",
+        ))),
+    }
 }
 
 impl Connections {
     pub(crate) fn new(config: PostgresConfig) -> Self {
         let permits = Arc::new(Semaphore::new(config.connections));
-        Self { config, idle: Mutex::default(), permits }
+        Self { config, idle: Mutex::default(), permits, server: AtomicUsize::new(0) }
     }
 
     /// Names the store in errors.
@@ -54,16 +72,39 @@ impl Connections {
         }
     }
 
+    /// Connects to the server that was used last, or to the next one that accepts writes.
     async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        let (servers, start) = (&self.config.servers, self.server.load(Ordering::Relaxed));
+        let mut failed = None;
+        for (n, options) in servers.from(start) {
+            match self.connect_to(options).await {
+                Ok(conn) => {
+                    self.server.store(n, Ordering::Relaxed);
+                    return Ok(conn);
+                }
+                Err(error) => drop(failed.get_or_insert(error)),
+            }
+        }
+        Err(failed.unwrap_or(sqlx::Error::PoolClosed))
+    }
+
+    async fn connect_to(&self, options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
         let config = &self.config;
         // With the first message, so that a new connection costs no further round trip.
         let statement = config.statement_timeout.as_millis();
-        let options = config.options.clone().options([
+        let options = options.clone().options([
             ("lock_timeout", config.lock_timeout.as_millis()),
             ("statement_timeout", statement),
             ("idle_in_transaction_session_timeout", statement),
         ]);
-        within(config.connect_timeout, PgConnection::connect_with(&options)).await
+        let connect = async {
+            let mut conn = PgConnection::connect_with(&options).await?;
+            if config.servers.are_several() {
+                check_accepts_writes(&mut conn).await?;
+            }
+            Ok(conn)
+        };
+        within(config.connect_timeout, connect).await
     }
 
     /// Keeps a connection that is in no transaction.

@@ -10,7 +10,9 @@ use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+use crate::address::Servers;
 use crate::config::PostgresConfig;
+use crate::medium::connections::check_accepts_writes;
 use crate::medium::db::within;
 use crate::shared::hints::Hints;
 
@@ -59,8 +61,8 @@ impl Listener {
         hints: &Arc<Hints>,
     ) {
         let mut state = self.lock();
-        let (State::Idle, Some(options)) = (&*state, config.listener()) else { return };
-        let task = listen(config.clone(), options.clone(), live.clone(), hints.clone());
+        let (State::Idle, Some(servers)) = (&*state, config.listener()) else { return };
+        let task = listen(config.clone(), servers.clone(), live.clone(), hints.clone());
         *state = State::Listening(runtime.spawn(task));
     }
 
@@ -88,12 +90,15 @@ impl Drop for Listener {
 }
 
 /// Listens, on a new connection whenever the last one has ended.
-async fn listen(config: PostgresConfig, options: PgConnectOptions, live: Arc<Live>, hints: Arc<Hints>) {
-    let mut failures = 0;
+async fn listen(config: PostgresConfig, servers: Servers, live: Arc<Live>, hints: Arc<Hints>) {
+    let (mut failures, mut next) = (0, 0);
     loop {
+        let Some((n, options)) = servers.from(next).next() else { return };
         let done = receive(&config, options.clone(), &live, &hints).await;
         if live.listens() {
             failures = 0;
+        } else {
+            next = n + 1;
         }
         live.set(false);
         tracing::debug!(error = ?done.err(), "the store does not listen for changes, and tries again");
@@ -117,6 +122,7 @@ async fn receive(
     let connect = async {
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.eager_reconnect(false);
+        check_accepts_writes(&mut listener).await?;
         listener.listen(&config.schema).await?;
         Ok(listener)
     };

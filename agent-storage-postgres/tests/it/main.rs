@@ -6,6 +6,7 @@ mod breaks;
 mod hints;
 mod opening;
 mod proxy;
+mod servers;
 mod speed;
 mod support;
 mod turns;

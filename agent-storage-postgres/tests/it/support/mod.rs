@@ -32,16 +32,46 @@ impl Server {
         if let Ok(address) = std::env::var(ADDRESS) {
             return Self { address, own: None, options: String::new(), log: None };
         }
+        Self::start_on(|bin, data| {
+            run(
+                bin,
+                "initdb",
+                &["-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"],
+            );
+        })
+    }
+
+    /// Starts a standby of this server.
+    #[allow(dead_code, reason = "one of the programs uses it")]
+    pub(crate) fn standby(&self) -> Self {
+        Self::start_on(|bin, data| {
+            run(
+                bin,
+                "pg_basebackup",
+                &["-d", &self.address, "-D", data, "-R", "--checkpoint=fast", "--no-sync"],
+            );
+        })
+    }
+
+    /// Makes a standby accept writes.
+    #[allow(dead_code, reason = "one of the programs uses it")]
+    pub(crate) fn promote(&self) {
+        let (folder, bin) = self.own.as_ref().expect("the server is this program's");
+        run(
+            bin,
+            "pg_ctl",
+            &["-D", folder.path().join("data").to_str().unwrap(), "-w", "-t", "60", "promote"],
+        );
+    }
+
+    /// Starts a server on the data that `make` has made.
+    fn start_on(make: impl FnOnce(&Path, &str)) -> Self {
         let bin = programs();
         let folder = tempfile::Builder::new().prefix("agent-postgres-").tempdir_in("/tmp").unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let data = folder.path().join("data");
         let data = data.to_str().unwrap();
-        run(
-            &bin,
-            "initdb",
-            &["-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"],
-        );
+        make(&bin, data);
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         // No test cuts the power; measurements name the variable.
         let fsync = if std::env::var_os("AGENT_POSTGRES_FSYNC").is_some() { "on" } else { "off" };

@@ -1,0 +1,112 @@
+//! Several servers of one address, and stores beside a pool.
+
+use std::time::Duration;
+
+use agent_core::event::NewEvent;
+use agent_core::{ErrorKind, Seq, SessionStore, SessionStoreExt};
+use agent_storage_postgres::PostgresConfig;
+use sqlx::postgres::{PgConnection, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection, Executor, Row};
+
+use crate::support::Server;
+use crate::{SERVER, Scene, message};
+
+/// Runs a statement at a server, and returns the number in the first row; -1 if there is no such table.
+async fn number(server: &Server, sql: &str) -> i64 {
+    let mut conn = PgConnection::connect(server.address()).await.unwrap();
+    let row = conn.fetch_one(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await;
+    row.map_or(-1, |row| row.get(0))
+}
+
+/// Waits until a statement returns this number.
+async fn wait_for(server: &Server, sql: &str, wanted: i64) {
+    let wait = async {
+        while number(server, sql).await != wanted {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), wait).await.expect("the server answers something else");
+}
+
+async fn set_read_only(server: &Server, read_only: &str) {
+    let mut conn = PgConnection::connect(server.address()).await.unwrap();
+    for sql in [
+        format!("ALTER SYSTEM SET default_transaction_read_only = {read_only}"),
+        "SELECT pg_reload_conf()".to_owned(),
+    ] {
+        conn.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
+    }
+    let sql = format!(
+        "SELECT count(*) FROM pg_settings WHERE name = 'default_transaction_read_only' AND setting = '{read_only}'"
+    );
+    wait_for(server, &sql, 1).await;
+}
+
+/// A store finds the primary behind a standby, the former standby when the primary accepts reads only, and the former primary
+/// when that one has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_that_accepts_writes_is_found() {
+    let scene = Scene::new();
+    let primary = tokio::task::spawn_blocking(Server::start).await.unwrap();
+    let standby = primary.standby();
+    let host = |server: &Server| server.address().split(['@', '/']).nth(3).unwrap().to_owned();
+    let address = format!("postgres://postgres@{},{}/postgres", host(&standby), host(&primary));
+    let config = scene.config_at(&address);
+    assert!(config.to_string().contains(&format!("{},{}", host(&standby), host(&primary))));
+    let (store, other) = (config.clone().open().await.unwrap(), config.open().await.unwrap());
+    let session = scene.create(&store).await;
+    let events = format!("SELECT count(*) FROM {}.events", scene.schema);
+    assert_eq!(number(&primary, &events).await, 1);
+    wait_for(&standby, &events, 1).await;
+
+    standby.promote();
+    set_read_only(&primary, "on").await;
+    let head = store.sessions(&scene.effects).append(session.id, session.head, message("a")).await;
+    let head = head.unwrap().session.head;
+    assert_eq!((number(&primary, &events).await, number(&standby, &events).await), (1, 2));
+    // One that reads only finds out when it writes. Then it is woken by hints from there.
+    let waiting = tokio::spawn({
+        let (other, effects, session) = (other.clone(), scene.effects.clone(), session.clone());
+        async move {
+            let note = vec![NewEvent::user_message("b")];
+            let head = other.sessions(&effects).append(session.id, head, note).await.unwrap().session.head;
+            other.changed(session.id, head).await.unwrap()
+        }
+    });
+    let seen = async {
+        while store.load(session.id).await.unwrap().head < Seq::new(3) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        store.sessions(&scene.effects).append(session.id, Seq::new(3), message("c")).await.unwrap();
+        waiting.await.unwrap()
+    };
+    let seen = tokio::time::timeout(Duration::from_secs(120), seen).await.unwrap();
+    assert_eq!(seen, Seq::new(4));
+
+    drop(standby);
+    set_read_only(&primary, "off").await;
+    // A commit that was sent to the one that has ended may be unknown.
+    let again = async {
+        loop {
+            match store.load(session.id).await {
+                Ok(found) => break found,
+                Err(error) => assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}"),
+            }
+        }
+    };
+    let found = tokio::time::timeout(Duration::from_secs(120), again).await.unwrap();
+    assert_eq!(found.head, Seq::new(1), "what the former primary had");
+    scene.create(&store).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_beside_a_pool_uses_none_of_its_connections() {
+    let scene = Scene::new();
+    let pool = PgPoolOptions::new().max_connections(1).connect(SERVER.address()).await.unwrap();
+    let held = pool.acquire().await.unwrap();
+    let config = PostgresConfig::with_pool(&pool).with_schema(&scene.schema).unwrap().with_migrate(true);
+    assert!(format!("{config:?}").contains("connections: 8"), "{config:?}");
+    let store = config.open().await.unwrap();
+    scene.create(&store).await;
+    drop(held);
+}
