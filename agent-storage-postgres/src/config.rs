@@ -32,6 +32,8 @@ pub struct PostgresConfig {
     pub(crate) statement_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) wait_timeout: Duration,
+    pub(crate) long_timeout: Duration,
+    pub(crate) idle_timeout: Duration,
     pub(crate) hint_interval: Duration,
     pub(crate) poll_interval: Duration,
     pub(crate) migrate: bool,
@@ -57,8 +59,13 @@ impl PostgresConfig {
     pub const DEFAULT_CONNECTIONS_BESIDE_A_POOL: usize = 8;
     /// Default limit on the wait for a lock of another transaction: 5 seconds.
     pub const DEFAULT_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
-    /// Default limit on one statement: 10 seconds. Those of deletions of tenants, purges, checks and rebuilds may take an hour.
+    /// Default limit on one statement: 10 seconds. Those of deletions of tenants, purges, checks and rebuilds have the next
+    /// limit.
     pub const DEFAULT_STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
+    /// Default limit on one statement that reads or changes all of a tenant or a session: an hour.
+    pub const DEFAULT_LONG_TIMEOUT: Duration = Duration::from_secs(3600);
+    /// Default time after which a connection that nobody uses is closed: 5 minutes.
+    pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
     /// Default limit on making a connection: 5 seconds.
     pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
     /// Default limit on the wait for a connection of the store: 10 seconds.
@@ -73,7 +80,7 @@ impl PostgresConfig {
     pub const MAX_CONNECTIONS: usize = 1000;
 
     const OPTIONS: &'static str = "schema=NAME, connections=NUMBER, lock_timeout_ms=NUMBER, statement_timeout_ms=NUMBER, \
-        connect_timeout_ms=NUMBER, wait_timeout_ms=NUMBER, hint_interval_ms=NUMBER, poll_interval_ms=NUMBER, \
+        connect_timeout_ms=NUMBER, wait_timeout_ms=NUMBER, long_timeout_ms=NUMBER, idle_timeout_ms=NUMBER, hint_interval_ms=NUMBER, poll_interval_ms=NUMBER, \
         listen=ADDRESS|off, migrate=true|false, and of the driver sslmode, sslrootcert, \
         sslcert, sslkey, host, port, dbname, user, password, application_name";
 
@@ -118,6 +125,8 @@ impl PostgresConfig {
             statement_timeout: Self::DEFAULT_STATEMENT_TIMEOUT,
             connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
             wait_timeout: Self::DEFAULT_WAIT_TIMEOUT,
+            long_timeout: Self::DEFAULT_LONG_TIMEOUT,
+            idle_timeout: Self::DEFAULT_IDLE_TIMEOUT,
             hint_interval: Self::DEFAULT_HINT_INTERVAL,
             poll_interval: Self::DEFAULT_POLL_INTERVAL,
             migrate: false,
@@ -166,6 +175,8 @@ impl PostgresConfig {
             "statement_timeout_ms" => Ok(self.with_statement_timeout(time()?)),
             "connect_timeout_ms" => Ok(self.with_connect_timeout(time()?)),
             "wait_timeout_ms" => Ok(self.with_wait_timeout(time()?)),
+            "long_timeout_ms" => Ok(self.with_long_timeout(time()?)),
+            "idle_timeout_ms" => Ok(self.with_idle_timeout(time()?)),
             "hint_interval_ms" => Ok(self.with_hint_interval(time()?)),
             "poll_interval_ms" => Ok(self.with_poll_interval(time()?)),
             "listen" if value == "off" => Ok(self.without_listener()),
@@ -212,6 +223,14 @@ impl PostgresConfig {
 
         /// Sets how long a call waits for a connection of the store: 10 seconds by default.
         pub fn with_wait_timeout(timeout: Duration) => wait_timeout = timeout.min(Self::MAX_TIMEOUT);
+
+        /// Sets how long a statement may take that reads or changes all of a tenant or a session, for deletions of tenants, purges,
+        /// checks and rebuilds: an hour by default, at most a day. It is never less than the limit on other statements.
+        pub fn with_long_timeout(timeout: Duration) => long_timeout = timeout.min(Self::MAX_TIMEOUT);
+
+        /// Sets after which time a connection that nobody uses is closed: 5 minutes by default, at most a day. It is closed before
+        /// one and a half times that time have passed.
+        pub fn with_idle_timeout(timeout: Duration) => idle_timeout = timeout.clamp(Duration::from_millis(1), Self::MAX_TIMEOUT);
 
         /// Sets the time for which changes are collected before other stores are told of them: 10 ms by default, at most a
         /// minute.

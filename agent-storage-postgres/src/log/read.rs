@@ -43,7 +43,7 @@ async fn absent<T>(db: &mut Db, id: SessionId) -> Step<Option<T>> {
 const HEADER: i64 = 4096;
 
 /// Statement whose row without a number describes the session, and whose other rows are its events. It returns no event
-/// behind the one that shows, for certain, that the page is full.
+/// behind the one that shows, for certain, that the page is full, and none that a purge is removing.
 macro_rules! read_sql {
     ($kinds:literal, $order:literal) => {
         concat!(
@@ -53,7 +53,8 @@ macro_rules! read_sql {
              SELECT *, coalesce(sum(greatest(octet_length(json) - $7, 0)) OVER (ORDER BY seq",
             $order,
             " ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING), 0) AS bytes FROM (\
-             SELECT seq, crc, json FROM @.events WHERE tenant = $1 AND session = $2 AND seq > $3 AND seq < $4",
+             SELECT seq, crc, json FROM @.events WHERE tenant = $1 AND session = $2 AND seq > $3 AND seq < $4 \
+             AND seq <= coalesce((SELECT kept FROM @.sessions WHERE tenant = $1 AND session = $2), $4)",
             $kinds,
             " ORDER BY seq",
             $order,

@@ -18,8 +18,8 @@ const MOST: u32 = 12;
 /// Pause before the second attempt; the later ones are longer.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Limit on a statement that reads or changes all of a tenant.
-const LONG: Duration = Duration::from_secs(3600);
+/// Time that the server has to report that a statement took too long.
+pub(crate) const MARGIN: Duration = Duration::from_secs(1);
 
 /// How a step uses its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub(crate) struct Site {
     pub(crate) lock: i64,
     /// Time after which a connection counts as broken if the server does not answer.
     pub(crate) limit: Duration,
+    /// The same time for a statement that reads or changes all of a tenant.
+    pub(crate) long: Duration,
 }
 
 /// Connection in use. Dropping it closes the connection, and the server undoes what was not committed.
@@ -62,7 +64,7 @@ pub(crate) struct Attempts<'a> {
     mode: Mode,
     doing: &'static str,
     count: u32,
-    /// The statements may take up to [`LONG`].
+    /// The statements may take as long as those on all of a tenant.
     is_long: bool,
 }
 
@@ -73,7 +75,7 @@ impl Site {
 }
 
 impl Attempts<'_> {
-    /// Lets the statements take up to [`LONG`].
+    /// Lets the statements take as long as those on all of a tenant.
     pub(crate) const fn long(mut self) -> Self {
         self.is_long = true;
         self
@@ -88,7 +90,7 @@ impl Attempts<'_> {
         };
         let mut is_second = false;
         loop {
-            let limit = if self.is_long { LONG.max(site.limit) } else { site.limit };
+            let limit = if self.is_long { site.long } else { site.limit };
             let conn = site.connections.take().await.map_err(|error| self.failed(error, false))?;
             let (names, tenant, lock) = (site.names.clone(), site.tenant.clone(), site.lock);
             let mut db = Db { conn, names, tenant, lock, limit };
@@ -107,7 +109,11 @@ impl Attempts<'_> {
     }
 
     fn begin_sql(&self, lock: i64) -> Option<String> {
-        let timeouts = if self.is_long { "SET LOCAL statement_timeout = '1h'; " } else { "" };
+        let timeouts = self.is_long.then(|| {
+            let limit = self.site.long.saturating_sub(MARGIN).as_millis();
+            format!("SET LOCAL statement_timeout = {limit}; ")
+        });
+        let timeouts = timeouts.unwrap_or_default();
         let lock = match self.mode {
             Mode::Read | Mode::Write => return None,
             Mode::Snapshot => {

@@ -1,13 +1,15 @@
 //! Connections of the store: made when they are needed, kept while it is open, at most a set number.
 
-use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use std::{io, mem};
 
 use agent_core::Error;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection, Executor, Postgres, Row};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use crate::config::PostgresConfig;
 use crate::error::{Fault, Step};
@@ -17,10 +19,18 @@ use crate::medium::db::within;
 #[derive(Debug)]
 pub(crate) struct Connections {
     config: PostgresConfig,
-    idle: Mutex<Vec<PgConnection>>,
+    idle: Mutex<Idle>,
     permits: Arc<Semaphore>,
     /// Number of the server that was used last.
     server: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Idle {
+    /// Those that were used last are at the end, and used first.
+    connections: Vec<(Instant, PgConnection)>,
+    /// True while a task closes the old ones.
+    is_watched: bool,
 }
 
 /// Fails if the server accepts reads only.
@@ -65,9 +75,9 @@ impl Connections {
 
     /// Returns an idle connection, or a new one.
     pub(crate) async fn take(&self) -> Result<PgConnection, sqlx::Error> {
-        let idle = self.lock().pop();
+        let idle = self.lock().connections.pop();
         match idle {
-            Some(conn) => Ok(conn),
+            Some((_, conn)) => Ok(conn),
             None => self.connect().await,
         }
     }
@@ -108,27 +118,53 @@ impl Connections {
     }
 
     /// Keeps a connection that is in no transaction.
-    pub(crate) fn give_back(&self, conn: PgConnection) {
-        self.lock().push(conn);
+    pub(crate) fn give_back(self: &Arc<Self>, conn: PgConnection) {
+        let mut idle = self.lock();
+        idle.connections.push((Instant::now(), conn));
+        if !mem::replace(&mut idle.is_watched, true) {
+            tokio::spawn(close_old(Arc::downgrade(self), self.config.idle_timeout));
+        }
+    }
+
+    /// Takes the connections that were not used since `before` out of the idle ones; `None` if nothing was idle.
+    fn old(&self, before: Instant) -> Option<Vec<(Instant, PgConnection)>> {
+        let mut idle = self.lock();
+        idle.is_watched = !idle.connections.is_empty();
+        let count = idle.connections.partition_point(|(used, _)| *used < before);
+        idle.is_watched.then(|| idle.connections.drain(..count).collect())
     }
 
     /// Drops the idle connections: one that was broken is seldom alone.
     pub(crate) fn forget(&self) {
-        self.lock().clear();
+        self.lock().connections.clear();
     }
 
     /// Closes the idle connections. The others are dropped with the work that uses them.
     pub(crate) async fn close(&self) {
-        let idle = std::mem::take(&mut *self.lock());
-        for conn in idle {
-            // The server notices a closed socket by itself.
-            if let Err(error) = conn.close().await {
-                tracing::debug!(%error, "a connection was not closed properly");
-            }
-        }
+        let idle = mem::take(&mut self.lock().connections);
+        close(idle).await;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<PgConnection>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes the connections that were not used for a time, until none is idle.
+async fn close_old(connections: Weak<Connections>, limit: Duration) {
+    loop {
+        tokio::time::sleep(limit / 2).await;
+        let old = connections.upgrade().and_then(|it| it.old(Instant::now().checked_sub(limit)?));
+        let Some(old) = old else { return };
+        close(old).await;
+    }
+}
+
+async fn close(connections: Vec<(Instant, PgConnection)>) {
+    for (_, conn) in connections {
+        // The server notices a closed socket by itself.
+        if let Err(error) = conn.close().await {
+            tracing::debug!(%error, "a connection was not closed properly");
+        }
     }
 }

@@ -4,7 +4,6 @@ mod places;
 mod sessions;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use agent_core::store::{
     BackendConfig, Damaged, DeletedTenant, Durability, Page, check_no_live_run, observed,
@@ -16,7 +15,7 @@ use tracing::info_span;
 
 use crate::config::PostgresConfig;
 use crate::error::gone;
-use crate::medium::attempts::{Mode, Site, run};
+use crate::medium::attempts::{MARGIN, Mode, Site, run};
 use crate::medium::connections::Connections;
 use crate::medium::known::{Key, Known};
 use crate::medium::rows::lock_number;
@@ -67,7 +66,8 @@ impl PostgresConfig {
             effects: self.effects.clone(),
             lock: lock_number(&self.schema, &tenant),
             tenant,
-            limit: self.statement_timeout.saturating_add(Duration::from_secs(1)),
+            limit: self.statement_timeout.saturating_add(MARGIN),
+            long: self.long_timeout.max(self.statement_timeout).saturating_add(MARGIN),
         };
         let (at, config) = (site.clone(), self.clone());
         let opened = runtime

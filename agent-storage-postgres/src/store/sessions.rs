@@ -111,10 +111,13 @@ impl SessionStore for PostgresStore {
                 let attempts = site.attempts(Mode::Shared, "purge a session").long();
                 let purged = run!(@ attempts, db => purge::purge(db, &purge).await);
                 shared.known.remove(&key);
-                let purged = purged?;
+                purged?;
                 // The purge itself is stored. A repeated one does the rest.
-                delete_removed(&site).await.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
-                Ok(purged)
+                let rest = async {
+                    delete_removed(&site).await?;
+                    remove_events(&site, key.1).await
+                };
+                rest.await.map_err(|error| error.with_outcome(WriteOutcome::Unknown))
             });
             task.await
         };
@@ -377,6 +380,19 @@ async fn mended_row(site: &Site, id: SessionId) -> Result<()> {
 async fn delete_removed(site: &Site) -> Result<()> {
     while run!(site, Mode::Shared, "delete blobs", db => removal::delete(db).await)? {}
     Ok(())
+}
+
+/// Removes the events of a session that a purge has taken out of sight, some in each transaction.
+async fn remove_events(site: &Site, id: SessionId) -> Result<Purged> {
+    let mut count = 0;
+    loop {
+        let attempts = site.attempts(Mode::Shared, "remove events").long();
+        let removed = run!(@ attempts, db => purge::remove(db, id).await)?;
+        if removed == 0 {
+            return Ok(Purged::new(count));
+        }
+        count += removed;
+    }
 }
 
 impl PostgresStore {

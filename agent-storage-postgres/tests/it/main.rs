@@ -4,6 +4,7 @@
 
 mod breaks;
 mod hints;
+mod limits;
 mod opening;
 mod proxy;
 mod servers;

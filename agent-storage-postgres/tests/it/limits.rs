@@ -1,0 +1,136 @@
+//! Limits in time and size: idle connections, long statements, large purges.
+
+use std::time::Duration;
+
+use agent_core::commit::{Commit, Trigger};
+use agent_core::event::NewEvent;
+use agent_core::session::SessionRecord;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{Purge, ReadEvents};
+use agent_core::{ErrorKind, SessionStore, SessionStoreExt, WriteOutcome};
+use agent_storage_postgres::PostgresStore;
+
+use crate::{SERVER, Scene, message};
+
+impl Scene {
+    /// Creates a session with these messages, and deletes it.
+    async fn deleted(&self, store: &PostgresStore, messages: Vec<String>) -> std::sync::Arc<SessionRecord> {
+        let session = self.create(store).await;
+        let mut head = session.head;
+        for messages in messages.chunks(1000) {
+            let events: Vec<_> = messages.iter().map(NewEvent::user_message).collect();
+            head = store.sessions(&self.effects).append(session.id, head, events).await.unwrap().session.head;
+        }
+        let delete = Commit::seal(&self.effects, session.id, head);
+        store.commit(delete.with_trigger(Trigger::Delete(Reason::UserDeleted))).await.unwrap().session
+    }
+
+    /// Makes each statement that removes events do something before.
+    async fn before_events_are_removed(&self, what: &str) {
+        self.run(&format!(
+            "CREATE SEQUENCE @.n; CREATE FUNCTION @.hinder() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {what}; RETURN NULL; END $$; \
+             CREATE TRIGGER hinder BEFORE DELETE ON @.events FOR EACH STATEMENT EXECUTE FUNCTION @.hinder()"
+        ))
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_nobody_uses_are_closed() {
+    let scene = Scene::new();
+    let address = format!("{}?application_name=ages", SERVER.address());
+    let config = scene.config_at(&address).with_idle_timeout(Duration::from_millis(100));
+    let store = config.with_hint_interval(Duration::from_millis(1)).open().await.unwrap();
+    let session = scene.create(&store).await;
+    for _ in 0..3 {
+        let load = |_| {
+            let (store, id) = (store.clone(), session.id);
+            tokio::spawn(async move { store.load(id).await.unwrap() })
+        };
+        for load in (0..8).map(load).collect::<Vec<_>>() {
+            load.await.unwrap();
+        }
+        let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'ages'";
+        let closed = async {
+            while scene.number(count).await > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(120), closed).await.expect("idle connections stay");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_statements_have_a_limit_of_their_own() {
+    let scene = Scene::new();
+    let store = scene.open().await;
+    let (first, second) = (scene.deleted(&store, Vec::new()).await, scene.deleted(&store, Vec::new()).await);
+    scene.before_events_are_removed("PERFORM pg_sleep(3)").await;
+    // Long enough for the other statements on a busy machine.
+    let limited =
+        |long| scene.config().with_statement_timeout(Duration::from_secs(2)).with_long_timeout(long);
+    let store = limited(Duration::ZERO).open().await.unwrap();
+    let error = store.purge(Purge::new(first.id, first.head)).await.unwrap_err();
+    assert!(error.is_timeout(), "{error:?}");
+    assert_eq!((error.kind(), error.write_outcome()), (&ErrorKind::Unavailable, WriteOutcome::Unknown));
+    let store = limited(Duration::from_secs(120)).open().await.unwrap();
+    store.purge(Purge::new(second.id, second.head)).await.unwrap();
+}
+
+/// A purge that is cut off between its parts is seen as a whole one, and a repeated one does the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_that_is_cut_off_is_finished_by_the_next() {
+    for (messages, left) in [
+        (vec!["m".to_owned(); 2500], 2502 - 1000),
+        // The status of the deletion, and two of those with 3 MiB, which are more than 4 MiB.
+        (vec!["m".repeat(3 << 20); 5], 7 - 3),
+    ] {
+        let scene = Scene::new();
+        let store = scene.open().await;
+        let session = scene.deleted(&store, messages).await;
+        let count = format!("SELECT count(*) FROM @.events WHERE session = '{}'", session.id);
+        let all = scene.number(&count).await;
+        let stop = "IF nextval('@.n') > 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF";
+        scene.before_events_are_removed(stop).await;
+        let error = store.purge(Purge::new(session.id, session.head)).await.unwrap_err();
+        assert_eq!((error.kind(), error.write_outcome()), (&ErrorKind::Unavailable, WriteOutcome::Unknown));
+        assert_eq!(scene.number(&count).await, left, "of {all}");
+
+        for read in [ReadEvents::first(10), ReadEvents::last(10)] {
+            let page = store.read(session.id, read).await.unwrap();
+            assert_eq!((page.events.len(), page.damaged.len(), page.next), (0, 0, None));
+        }
+        let now = store.load(session.id).await.unwrap();
+        assert_eq!((now.status.state, now.head), (SessionState::Deleted, session.head));
+        assert!(store.maintenance().check().await.unwrap().is_empty());
+        assert_eq!(store.maintenance().rebuild().await.unwrap().damaged.len(), 0);
+        assert_eq!(store.read(session.id, ReadEvents::first(10)).await.unwrap().events.len(), 0);
+
+        scene.run("DROP TRIGGER hinder ON @.events").await;
+        let purged = store.purge(Purge::new(session.id, session.head)).await.unwrap();
+        assert_eq!(purged.events, u64::try_from(left).unwrap());
+        assert_eq!(scene.number(&count).await, 0);
+    }
+}
+
+/// What is kept for forks is kept by every part of a purge.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_in_parts_keeps_what_it_has_to() {
+    let scene = Scene::new();
+    let store = scene.open().await;
+    let session = scene.deleted(&store, vec!["m".to_owned(); 2100]).await;
+    let keep = agent_core::Seq::new(50);
+    let purged = store.purge(Purge::new(session.id, session.head).with_keep_through(keep)).await.unwrap();
+    assert_eq!(purged.events, session.head.get() - 50);
+    let page = store.read(session.id, ReadEvents::last(10)).await.unwrap();
+    assert_eq!((page.events[9].seq, page.damaged.len()), (keep, 0));
+    assert_eq!(
+        *store
+            .sessions(&scene.effects)
+            .append(session.id, session.head, message("a"))
+            .await
+            .unwrap_err()
+            .kind(),
+        ErrorKind::Deleted
+    );
+}
