@@ -30,6 +30,7 @@ pub(crate) mod report;
 pub(crate) mod retry;
 pub(crate) mod session;
 pub(crate) mod sessions;
+pub(crate) mod shards;
 pub(crate) mod storage;
 pub(crate) mod workspace;
 pub(crate) mod wrapper;
@@ -58,6 +59,7 @@ pub use page::{Cursor, Damaged, PAGE_MAX, Page, PageQuery, pages};
 pub use purge::{Needed, NeededBy, needed_by_forks};
 pub use read::{EventPage, ReadEvents};
 pub use session::{Capabilities, Consistency, Durability, Purge, Purged, Scope, SessionQuery};
+pub use shards::Shards;
 pub use storage::DeletedTenant;
 pub use workspace::{ContentHash, WorkspaceQuery};
 pub use wrapper::{

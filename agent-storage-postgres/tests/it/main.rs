@@ -8,6 +8,7 @@ mod limits;
 mod opening;
 mod proxy;
 mod servers;
+mod shards;
 mod speed;
 mod support;
 mod turns;
