@@ -7,6 +7,9 @@ mod hints;
 mod limits;
 mod opening;
 mod proxy;
+#[path = "../../../tests/tests/runtime/scheduled.rs"]
+mod scheduled;
+mod schedulers;
 mod servers;
 mod shards;
 mod speed;
