@@ -283,7 +283,8 @@ impl fmt::Display for PostgresConfig {
     /// Formats the address without user, password and options.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (servers, schema) = (&self.servers, &self.schema);
-        write!(f, "postgres://{}/{}?schema={schema}", servers.hosts().replace('/', "%2F"), servers.database())
+        let hosts = servers.hosts().replace('/', "%2F");
+        write!(f, "postgres://{hosts}/{}?schema={schema}", servers.database())
     }
 }
 

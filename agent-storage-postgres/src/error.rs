@@ -166,6 +166,9 @@ fn broken(error: &sqlx::Error) -> &'static str {
             Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe | Io::UnexpectedEof => {
                 "the server closed the connection; try again when it runs"
             }
+            Io::ReadOnlyFilesystem => {
+                "no server that accepts writes was found; name the primary, or wait for it"
+            }
             _ => "the connection to the server failed; check host, port and network, then try again",
         },
         _ => "the connection to the server failed; try again",
