@@ -70,7 +70,7 @@ const TASKS: [(&str, &str); 7] = [
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure our stores beside other libraries in Rust, in turns
+    /// Measure our stores beside other libraries, in turns
     Beside {
         #[command(flatten)]
         choice: Choice,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;
-use agent_core::event::{Event, NewEvent};
+use agent_core::event::{Event, EventType, NewEvent};
 use agent_core::session::{NewSession, SessionRecord};
 use agent_core::store::{PAGE_MAX, ReadEvents};
-use agent_core::{MemoryStore, SessionStoreExt, Sessions, Storage, WorkspaceId};
+use agent_core::{MemoryStore, SessionId, SessionStoreExt, Sessions, Storage, WorkspaceId};
 use agent_storage_fs::{FsConfig, Sync as FsSync};
 use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
 use bench_worker::text;
@@ -155,14 +155,31 @@ impl Ours {
 
     /// All events of the session.
     pub(crate) async fn load(&self) -> Outcome<Vec<Event>> {
-        let (mut events, mut next) = (Vec::new(), Some(ReadEvents::first(PAGE_MAX)));
-        while let Some(read) = next {
-            let page = self.store.history(self.session.id, read).await?;
-            events.extend(page.events);
-            next = page.next;
-        }
-        Ok(events)
+        load(&self.store, self.session.id).await
     }
+}
+
+async fn load(store: &Sessions, session: SessionId) -> Outcome<Vec<Event>> {
+    let (mut events, mut next) = (Vec::new(), Some(ReadEvents::first(PAGE_MAX)));
+    while let Some(read) = next {
+        let page = store.history(session, read).await?;
+        events.extend(page.events);
+        next = page.next;
+    }
+    Ok(events)
+}
+
+/// Counts the messages of sessions, by their events.
+pub(crate) async fn messages(store: &Sessions, sessions: &[SessionId]) -> Outcome<u64> {
+    let mut count = 0;
+    for session in sessions {
+        let events = load(store, *session).await?;
+        let kinds = events.iter().map(|event| &event.kind);
+        let messages =
+            kinds.filter(|kind| [EventType::USER_MESSAGE, EventType::AGENT_MESSAGE].contains(*kind));
+        count += messages.count() as u64;
+    }
+    Ok(count)
 }
 
 pub(crate) async fn new_session(store: &Sessions) -> Outcome<Arc<SessionRecord>> {

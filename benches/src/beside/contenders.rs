@@ -1,5 +1,6 @@
-//! Contenders: our stores, and other libraries in Rust.
+//! Contenders: our stores, and other libraries.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -7,7 +8,7 @@ use super::ours::UNSYNCED;
 use crate::ours::Backend;
 use crate::outcome::Outcome;
 
-/// Another library, whose process is a package of its own below `benches/peers`.
+/// Another library, whose process is a package of its own below `benches/peers`: of Rust, or of Python if it has [`REQUIREMENTS`].
 struct Peer {
     name: &'static str,
     version: &'static str,
@@ -18,7 +19,10 @@ struct Peer {
     is_durable: bool,
 }
 
-const PEERS: [Peer; 4] = [
+/// File with the versions that a package of Python needs.
+const REQUIREMENTS: &str = "requirements.txt";
+
+const PEERS: [Peer; 5] = [
     Peer { name: "rig-memory", version: "0.46.0", package: "rig", with: None, is_durable: false },
     Peer { name: "adk-session", version: "2.3.0", package: "adk", with: None, is_durable: true },
     Peer {
@@ -29,6 +33,7 @@ const PEERS: [Peer; 4] = [
         is_durable: true,
     },
     Peer { name: "tea-session", version: "0.1.0", package: "tea", with: None, is_durable: true },
+    Peer { name: "openai-agents", version: "0.24.0", package: "openai", with: None, is_durable: true },
 ];
 
 /// A program that does the tasks with one library.
@@ -74,11 +79,9 @@ pub(crate) fn chosen(ours_only: bool) -> Outcome<Vec<Contender>> {
     // Beside what cargo makes of the harness: `target/release/benches` leads to `target/peers`.
     let target = program.ancestors().nth(2).ok_or("the program has no target folder")?.join("peers");
     for peer in PEERS {
-        let program = target.join("release").join(format!("bench-peer-{}", peer.package));
-        build(peer.package, &target)?;
-        let (name, arguments) = (peer.name.to_owned(), Vec::new());
+        let (program, arguments) = built(peer.package, &target)?;
         contenders.push(Contender {
-            name,
+            name: peer.name.to_owned(),
             version: peer.version,
             program,
             arguments,
@@ -89,37 +92,76 @@ pub(crate) fn chosen(ours_only: bool) -> Outcome<Vec<Contender>> {
     Ok(contenders)
 }
 
-/// Builds the process of a peer. Some ask for a newer compiler than ours, and build with ours all the same.
-fn build(package: &str, target: &Path) -> Outcome {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(package).join("Cargo.toml");
-    let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--release", "--locked", "--quiet", "--ignore-rust-version", "--manifest-path"])
-        .arg(&manifest)
-        .arg("--target-dir")
-        .arg(target)
-        .status()?;
-    if built.success() {
+/// Returns the folder of a peer.
+fn folder(package: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(package)
+}
+
+/// Builds the process of a peer. Returns its program, and the arguments before those of the task.
+fn built(package: &str, target: &Path) -> Outcome<(PathBuf, Vec<String>)> {
+    let folder = folder(package);
+    if folder.join(REQUIREMENTS).exists() {
+        let environment = target.join(package);
+        install(&folder.join(REQUIREMENTS), &environment)?;
+        let script = folder.join("worker.py").display().to_string();
+        return Ok((environment.join("bin").join("python"), vec![script]));
+    }
+    // Some ask for a newer compiler than ours, and build with ours all the same.
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--release", "--locked", "--quiet", "--ignore-rust-version", "--manifest-path"]);
+    cargo.arg(folder.join("Cargo.toml")).arg("--target-dir").arg(target);
+    succeed(&mut cargo, &format!("{} does not build", folder.display()))?;
+    Ok((target.join("release").join(format!("bench-peer-{package}")), Vec::new()))
+}
+
+/// Makes a virtual environment of Python with these requirements, if it is not there.
+fn install(requirements: &Path, environment: &Path) -> Outcome {
+    let installed = environment.join(REQUIREMENTS);
+    if fs::read(requirements)? == fs::read(&installed).unwrap_or_default() {
         return Ok(());
     }
-    Err(format!("{} does not build; `--ours-only` measures without other libraries", manifest.display())
-        .into())
+    let mut python = Command::new("python3");
+    python.args(["-m", "venv", "--clear"]).arg(environment);
+    succeed(&mut python, "Python makes no virtual environment (Debian: `apt install python3-venv`)")?;
+    let mut pip = Command::new(environment.join("bin").join("python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"]);
+    succeed(pip.arg(requirements), &format!("{} cannot be installed", requirements.display()))?;
+    fs::copy(requirements, installed)?;
+    Ok(())
+}
+
+/// Runs a command to its end. If it does not succeed, the error begins with the words.
+fn succeed(command: &mut Command, words: &str) -> Outcome {
+    let why = match command.status() {
+        Ok(status) if status.success() => return Ok(()),
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    let program = command.get_program().to_string_lossy();
+    Err(format!("{words}, {program}: {why}; `--ours-only` measures without other libraries").into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn is_pinned(line: &str, version: &str) -> bool {
+        line.split_once(version).is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with('"'))
+    }
+
     #[test]
     fn versions_are_those_of_the_packages() {
         for peer in PEERS {
-            let manifest =
-                Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(peer.package).join("Cargo.toml");
-            let text = std::fs::read_to_string(manifest).unwrap();
-            let library = peer.name.split(' ').next().unwrap();
-            let version = format!("\"={}\"", peer.version);
+            let manifests = [("Cargo.toml", "\"="), (REQUIREMENTS, "==")];
+            let manifests = manifests.map(|(name, pin)| (folder(peer.package).join(name), pin));
+            let (manifest, pin) = manifests.into_iter().find(|(path, _)| path.exists()).unwrap();
+            let text = fs::read_to_string(manifest).unwrap();
+            // The library has several packages, of one version.
+            let library = peer.name.split_inclusive('-').next().unwrap();
+            let version = format!("{pin}{}", peer.version);
             let lines: Vec<_> = text.lines().filter(|line| line.starts_with(library)).collect();
             assert!(
-                !lines.is_empty() && lines.iter().all(|line| line.contains(&version)),
+                !lines.is_empty() && lines.iter().all(|line| is_pinned(line, &version)),
                 "{library}: {lines:?}"
             );
         }

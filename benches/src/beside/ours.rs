@@ -8,7 +8,7 @@ use agent_core::store::{ReadEvents, SessionQuery};
 use bench_worker::{AGENT_TURNS, AtOnce, Contender, TURNS, Task};
 use tokio::runtime::Runtime;
 
-use crate::ours::{Backend, Ours};
+use crate::ours::{Backend, Ours, messages};
 use crate::outcome::Outcome;
 use crate::workloads::many::Chats;
 use crate::workloads::{at_once, list};
@@ -36,6 +36,10 @@ impl Contender for Files {
     fn run(&mut self, times: u32) -> Outcome<AtOnce> {
         self.0.run(times)
     }
+
+    fn stored(&mut self) -> Outcome<u64> {
+        self.0.stored()
+    }
 }
 
 impl Contender for Sqlite {
@@ -45,6 +49,10 @@ impl Contender for Sqlite {
 
     fn run(&mut self, times: u32) -> Outcome<AtOnce> {
         self.0.run(times)
+    }
+
+    fn stored(&mut self) -> Outcome<u64> {
+        self.0.stored()
     }
 }
 
@@ -119,6 +127,20 @@ impl Side {
                 }
             }
             Ok(AtOnce::default())
+        })
+    }
+
+    fn stored(&self) -> Outcome<u64> {
+        self.runtime.block_on(async {
+            let (ours, sessions) = match &self.opened {
+                Opened::Store { ours, sessions } => (ours, sessions),
+                Opened::Agents(chats) => return chats.messages().await,
+            };
+            let mut ids: Vec<_> = sessions.iter().map(|session| session.id).collect();
+            if ids.is_empty() {
+                ids.push(ours.session.id);
+            }
+            messages(&ours.store, &ids).await
         })
     }
 }

@@ -1,6 +1,6 @@
 //! A process that does a task: it is started, given orders and ended.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -73,10 +73,15 @@ impl Process {
 
     /// Ends the process, which must succeed.
     pub(super) fn end(self) -> Outcome {
-        let Self { name, mut child, orders, .. } = self;
+        let Self { name, mut child, orders, mut answers } = self;
         drop(orders);
+        let mut last = String::new();
+        answers.read_to_string(&mut last)?;
         let status = child.wait()?;
-        if status.success() { Ok(()) } else { Err(format!("{name}: the process ended with {status}").into()) }
+        if status.success() {
+            return Ok(());
+        }
+        Err(format!("{name}: the process ended with {status}: {}", last.trim_end()).into())
     }
 }
 

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 /// Colours of the lines. Each can be told from the others on white, which is drawn below, so that the chart is legible on any page.
-const COLORS: [&str; 6] = ["#0b6e4f", "#1f6fb2", "#8e44ad", "#c0392b", "#b9770e", "#5d6d7e"];
+const COLORS: [&str; 9] =
+    ["#0b6e4f", "#1f6fb2", "#8e44ad", "#c0392b", "#b9770e", "#5d6d7e", "#117a8b", "#784212", "#2c3e50"];
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 78.0;

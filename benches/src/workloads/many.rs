@@ -19,7 +19,7 @@ use super::at_once::latencies;
 use super::place::Place;
 use super::write::prompt_session;
 use crate::counts::{Meter, memory, peak_memory, reset_peak};
-use crate::ours::Backend;
+use crate::ours::{Backend, messages};
 use crate::outcome::Outcome;
 use crate::report::{Figure, Measured};
 use crate::rounds::{Side, compare};
@@ -155,6 +155,12 @@ impl Chats {
             }
         }))
         .await
+    }
+
+    /// Counts the messages of all.
+    pub(crate) async fn messages(&self) -> Outcome<u64> {
+        let sessions: Vec<_> = self.all.iter().map(|chat| chat.record().id).collect();
+        messages(&self.agent.storage().sessions, &sessions).await
     }
 }
 

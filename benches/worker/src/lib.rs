@@ -2,14 +2,14 @@
 //!
 //! The harness starts a process for each task, with a folder, the name of the task and its size as arguments. The process prepares
 //! the task and answers `ready`, or `none` if its library has nothing for the task. For each line that is a number, it does the task
-//! that many times and answers `done` with a [`Round`]. `failed` and the reason end everything.
+//! that many times and answers `done` with a [`Round`]. When the input ends, it checks that its store has the messages of all turns,
+//! and ends. `failed` and the reason end everything.
 
-#![allow(clippy::print_stdout, reason = "the answers of a process")]
 #![allow(clippy::disallowed_methods, reason = "this measures real time")]
 
 use std::error::Error;
 use std::fmt;
-use std::io::BufRead;
+use std::io::{BufRead, Write};
 use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -84,6 +84,14 @@ impl Task {
             Self::Writers(writers) => writers * TURNS,
             Self::Agents(_) => AGENT_TURNS as u32,
             _ => 1,
+        }
+    }
+
+    /// Returns the number of messages that one unit appends.
+    pub fn messages(self) -> u64 {
+        match self {
+            Self::Turn(_) | Self::Writers(_) | Self::Agents(_) => 2 * u64::from(self.operations()),
+            _ => 0,
         }
     }
 }
@@ -176,6 +184,13 @@ pub trait Contender: Sized {
     ///
     /// Any failure ends the measurement.
     fn run(&mut self, times: u32) -> Outcome<AtOnce>;
+
+    /// Counts the messages in the store, for tasks that append some.
+    ///
+    /// # Errors
+    ///
+    /// Any failure ends the measurement.
+    fn stored(&mut self) -> Outcome<u64>;
 }
 
 /// Returns the text of each message, of 1 KiB.
@@ -189,31 +204,44 @@ pub fn text() -> String {
 ///
 /// Any failure, which the harness has been told.
 pub fn serve<C: Contender>(arguments: &[String]) -> Outcome {
-    let served = answer::<C>(arguments);
+    let mut answers = std::io::stdout();
+    let served = answer::<C>(arguments, std::io::stdin().lock(), &mut answers);
     if let Err(error) = &served {
-        println!("failed {}", error.to_string().replace('\n', " "));
+        writeln!(answers, "failed {}", error.to_string().replace('\n', " "))?;
     }
     served
 }
 
-fn answer<C: Contender>(arguments: &[String]) -> Outcome {
+fn answer<C: Contender>(arguments: &[String], orders: impl BufRead, answers: &mut impl Write) -> Outcome {
     let [folder, name, size] = arguments else {
         return Err("usage: FOLDER TASK SIZE; the harness starts this program".into());
     };
     let task = Task::named(name, size.parse()?).ok_or_else(|| format!("there is no task {name:?}"))?;
     let Some(mut contender) = C::prepare(folder.as_ref(), task)? else {
-        println!("none");
-        return Ok(());
+        return Ok(writeln!(answers, "none")?);
     };
-    println!("ready");
-    for line in std::io::stdin().lock().lines() {
-        let times = line?.trim().parse()?;
-        let (before, start) = (written(), Instant::now());
+    let appends = task.messages() > 0;
+    let before = if appends { contender.stored()? } else { 0 };
+    writeln!(answers, "ready")?;
+    let (mut appended, mut refused) = (0, 0);
+    for line in orders.lines() {
+        let times: u32 = line?.trim().parse()?;
+        let (written_before, start) = (written(), Instant::now());
         let at_once = contender.run(times)?;
         let time = start.elapsed();
-        println!("{}", Round { time, bytes: written() - before, at_once });
+        appended += u64::from(times) * task.messages();
+        refused += u64::from(at_once.refused);
+        writeln!(answers, "{}", Round { time, bytes: written() - written_before, at_once })?;
     }
-    Ok(())
+    if !appends {
+        return Ok(());
+    }
+    // A refused turn is had again, and may have left its prompt.
+    let more = contender.stored()?.saturating_sub(before);
+    if (appended..=appended + refused).contains(&more) {
+        return Ok(());
+    }
+    Err(format!("the store has {more} messages more, but the turns have {appended}").into())
 }
 
 /// Returns the number of bytes that this process has handed to the system to write.
@@ -238,8 +266,47 @@ mod tests {
         }
     }
 
+    /// Stores so many of every ten messages.
+    struct Lossy<const OF_TEN: u64>(u64);
+
+    impl<const OF_TEN: u64> Contender for Lossy<OF_TEN> {
+        fn prepare(_: &Path, _: Task) -> Outcome<Option<Self>> {
+            Ok(Some(Self(500)))
+        }
+
+        fn run(&mut self, times: u32) -> Outcome<AtOnce> {
+            self.0 += u64::from(times) * 2 * OF_TEN / 10;
+            Ok(AtOnce::default())
+        }
+
+        fn stored(&mut self) -> Outcome<u64> {
+            Ok(self.0)
+        }
+    }
+
+    #[test]
+    fn turns_that_are_not_stored_fail() {
+        fn ended<C: Contender>(task: &str) -> (Outcome, String) {
+            let arguments = ["folder", task, "100"].map(str::to_owned);
+            let mut answers = Vec::new();
+            let ended = answer::<C>(&arguments, &b"10\n5\n"[..], &mut answers);
+            (ended, String::from_utf8(answers).unwrap())
+        }
+        let (ended_well, answers) = ended::<Lossy<10>>("turn");
+        ended_well.unwrap();
+        let words: Vec<_> = answers.lines().map(|line| line.split(' ').next().unwrap()).collect();
+        assert_eq!(words, ["ready", "done", "done"]);
+        for (short, more) in [(ended::<Lossy<9>>("turn"), 27), (ended::<Lossy<11>>("turn"), 33)] {
+            let error = short.0.unwrap_err().to_string();
+            assert_eq!(error, format!("the store has {more} messages more, but the turns have 30"));
+        }
+        ended::<Lossy<9>>("load").0.unwrap();
+    }
+
     #[test]
     fn order_has_each_number_once() {
+        // A process in another language has these as well.
+        assert_eq!(Order::new(10).next(10), [2, 4, 6, 8, 5, 1, 7, 0, 9, 3]);
         let mut order = Order::new(100);
         let mut numbers: Vec<_> = (0..10).flat_map(|_| order.next(10)).collect();
         assert!(!numbers.is_sorted());

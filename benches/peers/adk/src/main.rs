@@ -1,9 +1,11 @@
-//! Runs adk-session for the harness: `SqliteSessionService`.
+//! Runs adk-session for the harness: `SqliteSessionService`. An agent is that of adk-agent, run by adk-runner with this service.
 //!
 //! As it is by default, it is opened with `new(url)`. With `BENCH_WAL` set, it is given a pool with a write-ahead log, as its
 //! `from_pool` allows.
 
 #![allow(clippy::disallowed_methods, reason = "this measures real time")]
+
+mod agents;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,24 +18,30 @@ use adk_core::identity::{AdkIdentity, AppName, SessionId, UserId};
 use adk_session::{
     AppendEventRequest, CreateRequest, Event, GetRequest, ListRequest, SessionService, SqliteSessionService,
 };
-use bench_worker::{AtOnce, Contender, Outcome, TURNS, Task, serve, text};
+use agents::Agents;
+use bench_worker::{AGENT_MESSAGES, AGENT_TURNS, AtOnce, Contender, Outcome, TURNS, Task, serve, text};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use tokio::runtime::Runtime;
 
 const APP: &str = "bench";
 const USER: &str = "person";
+/// Author of the answers: an agent reads its own only.
+const MODEL: &str = "model";
 
 /// Copies the session that is there until there are as many as the parameter.
 const MORE_SESSIONS: &str = "
     WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n + 1 < ?1)
     INSERT INTO sessions SELECT app_name, user_id, 'session-' || n, state, created_at, updated_at FROM sessions, n WHERE n < ?1";
 
-/// Copies the event that is there until there are as many as the parameter, each with an id and a time of its own.
+/// Copies the events of the first session until so many sessions, the first parameter, have so many times as many, the second. Each
+/// has an id and a time of its own; prompts are before answers.
 const MORE_EVENTS: &str = "
-    WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n + 1 < ?1)
-    INSERT INTO events SELECT lower(hex(randomblob(16))), app_name, user_id, session_id, invocation_id, branch, author,
-        substr(timestamp, 1, 20) || printf('%09d', n) || '+00:00', llm_response, actions, long_running_tool_ids
-    FROM events, n WHERE n < ?1";
+    WITH RECURSIVE s (s) AS (SELECT 0 UNION ALL SELECT s + 1 FROM s WHERE s + 1 < ?1),
+        n (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n + 1 < ?2)
+    INSERT INTO events SELECT lower(hex(randomblob(16))), app_name, user_id, 'session-' || s, invocation_id, branch, author,
+        substr(timestamp, 1, 20) || printf('%09d', 2 * n + (author <> 'user')) || '+00:00', llm_response, actions,
+        long_running_tool_ids
+    FROM s, n, events WHERE s + n > 0 ORDER BY s, n";
 
 fn session(n: u32) -> String {
     format!("session-{n}")
@@ -67,10 +75,11 @@ async fn append(
     service: &SqliteSessionService,
     identity: &AdkIdentity,
     author: &str,
+    text: String,
 ) -> adk_core::Result<()> {
     let mut event = Event::new("invocation");
     event.author = author.to_owned();
-    event.llm_response.content = Some(Content::new(author).with_text(text()));
+    event.llm_response.content = Some(Content::new(author).with_text(text));
     service.append_event_for_identity(AppendEventRequest { identity: identity.clone(), event }).await
 }
 
@@ -92,8 +101,8 @@ const MOST_REFUSALS: u32 = 1000;
 /// Returns the number of refused calls.
 async fn turn(service: &SqliteSessionService, identity: &AdkIdentity) -> Outcome<u32> {
     let mut refused = 0;
-    for author in ["user", "model"] {
-        while let Err(error) = append(service, identity, author).await {
+    for author in ["user", MODEL] {
+        while let Err(error) = append(service, identity, author, text()).await {
             refused += 1;
             if refused > MOST_REFUSALS {
                 return Err(error.into());
@@ -107,6 +116,7 @@ struct Adk {
     task: Task,
     runtime: Runtime,
     service: Arc<SqliteSessionService>,
+    agents: Option<Agents>,
 }
 
 impl Contender for Adk {
@@ -115,8 +125,10 @@ impl Contender for Adk {
             Task::Turn(messages) | Task::Last(messages) | Task::Load(messages) => (1, messages),
             Task::Writers(writers) => (writers, 0),
             Task::List(sessions) => (sessions, 0),
-            Task::Fork(_) | Task::Agents(_) => return Ok(None),
+            Task::Agents(count) => (count, AGENT_MESSAGES as u32),
+            Task::Fork(_) => return Ok(None),
         };
+        let text = if let Task::Agents(_) = task { agents::text() } else { text() };
         let runtime = Runtime::new()?;
         let url = format!("sqlite:{}?mode=rwc", folder.join("sessions.db").display());
         let wal = std::env::var_os("BENCH_WAL").is_some();
@@ -127,8 +139,10 @@ impl Contender for Adk {
             create(&filling, 0).await?;
             sqlx::query(MORE_SESSIONS).bind(sessions).execute(filling.pool()).await?;
             if messages > 0 {
-                append(&filling, &identity(&session(0))?, "model").await?;
-                sqlx::query(MORE_EVENTS).bind(messages).execute(filling.pool()).await?;
+                for author in ["user", MODEL] {
+                    append(&filling, &identity(&session(0))?, author, text.clone()).await?;
+                }
+                sqlx::query(MORE_EVENTS).bind(sessions).bind(messages / 2).execute(filling.pool()).await?;
             }
             filling.pool().close().await;
             Outcome::Ok(())
@@ -139,12 +153,20 @@ impl Contender for Adk {
             }
             Ok(SqliteSessionService::new(&url).await?)
         })?;
-        Ok(Some(Self { task, runtime, service: Arc::new(service) }))
+        let service = Arc::new(service);
+        let agents = match task {
+            Task::Agents(count) => Some(Agents::new(&service, count)?),
+            _ => None,
+        };
+        Ok(Some(Self { task, runtime, service, agents }))
     }
 
     fn run(&mut self, times: u32) -> Outcome<AtOnce> {
         let (task, service) = (self.task, &self.service);
         self.runtime.block_on(async {
+            if let Some(agents) = &mut self.agents {
+                return agents.turns(times as usize * AGENT_TURNS).await;
+            }
             if let Task::Writers(writers) = task {
                 return at_once(service, writers, times * TURNS).await;
             }
@@ -164,6 +186,11 @@ impl Contender for Adk {
             }
             Ok(done)
         })
+    }
+
+    fn stored(&mut self) -> Outcome<u64> {
+        let count = sqlx::query_scalar("SELECT count(*) FROM events").fetch_one(self.service.pool());
+        Ok(self.runtime.block_on(count)?)
     }
 }
 

@@ -163,6 +163,17 @@ impl Contender for Rig {
         }
         Ok(AtOnce::default())
     }
+
+    fn stored(&mut self) -> Outcome<u64> {
+        let mut count = 0;
+        for session in &self.sessions {
+            count += session.load()?.messages().len() as u64;
+        }
+        for store in self.agents.iter().flat_map(|agents| &agents.stores) {
+            count += load(store, LOG)?.messages().len() as u64;
+        }
+        Ok(count)
+    }
 }
 
 /// Runs the turns of each session in a thread of its own.

@@ -160,6 +160,17 @@ impl Contender for Tea {
         }
         Ok(AtOnce::default())
     }
+
+    fn stored(&mut self) -> Outcome<u64> {
+        let store = open(&self.path)?;
+        let mut count = 0;
+        for session in &self.sessions {
+            let snapshot = self.runtime.block_on(store.load(id(0, session.number, 0)?))?;
+            // The first record is the creation.
+            count += snapshot.records().len() as u64 - 1;
+        }
+        Ok(count)
+    }
 }
 
 async fn at_once(
