@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agent_core::clock::Effects;
 use agent_core::setters;
-use agent_core::store::Registry;
+use agent_core::store::{Isolation, Registry};
 use agent_core::text::quoted;
 use agent_core::{Error, Result};
 use sqlx::postgres::{PgConnectOptions, PgPool};
@@ -37,6 +37,7 @@ pub struct PostgresConfig {
     pub(crate) hint_interval: Duration,
     pub(crate) poll_interval: Duration,
     pub(crate) migrate: bool,
+    pub(crate) isolation: Isolation,
     pub(crate) effects: Effects,
     listen: Listen,
 }
@@ -81,7 +82,7 @@ impl PostgresConfig {
 
     const OPTIONS: &'static str = "schema=NAME, connections=NUMBER, lock_timeout_ms=NUMBER, statement_timeout_ms=NUMBER, \
         connect_timeout_ms=NUMBER, wait_timeout_ms=NUMBER, long_timeout_ms=NUMBER, idle_timeout_ms=NUMBER, hint_interval_ms=NUMBER, poll_interval_ms=NUMBER, \
-        listen=ADDRESS|off, migrate=true|false, and of the driver sslmode, sslrootcert, \
+        listen=ADDRESS|off, migrate=true|false, isolation=database|none, and of the driver sslmode, sslrootcert, \
         sslcert, sslkey, host, port, dbname, user, password, application_name";
 
     /// Returns options for a store at an address:
@@ -130,6 +131,7 @@ impl PostgresConfig {
             hint_interval: Self::DEFAULT_HINT_INTERVAL,
             poll_interval: Self::DEFAULT_POLL_INTERVAL,
             migrate: false,
+            isolation: Isolation::Database,
             effects: Effects::default(),
             listen: Listen::Same,
         }
@@ -181,6 +183,11 @@ impl PostgresConfig {
             "poll_interval_ms" => Ok(self.with_poll_interval(time()?)),
             "listen" if value == "off" => Ok(self.without_listener()),
             "listen" => Ok(Self { listen: Self::from_url(value)?.listen_here(), ..self }),
+            "isolation" => match value {
+                "database" => Ok(self.with_isolation(Isolation::Database)),
+                "none" => Ok(self.with_isolation(Isolation::None)),
+                _ => Err(bad()),
+            },
             "migrate" => Ok(self.with_migrate(value.parse().map_err(|_| bad())?)),
             _ => {
                 Err(Error::invalid(format!("unknown option {}; supported: {}", quoted(name), Self::OPTIONS)))
@@ -192,14 +199,14 @@ impl PostgresConfig {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` unless the name has 1 to 63 characters, of `a` to `z`, digits and `_`, and begins with no digit.
+    /// `InvalidInput` unless the name has 1 to 56 characters, of `a` to `z`, digits and `_`, and begins with no digit.
     pub fn with_schema(mut self, schema: &str) -> Result<Self> {
-        let is_name = (1..=63).contains(&schema.len())
+        let is_name = (1..=56).contains(&schema.len())
             && schema.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
             && !schema.starts_with(|first: char| first.is_ascii_digit());
         if !is_name || schema.starts_with("pg_") {
             let text =
-                "is no name of a schema; give 1 to 63 lower-case letters, digits and `_`, not `pg_` first";
+                "is no name of a schema; give 1 to 56 lower-case letters, digits and `_`, not `pg_` first";
             return Err(Error::invalid(format!("{} {text}", quoted(schema))));
         }
         schema.clone_into(&mut self.schema);
@@ -247,7 +254,14 @@ impl PostgresConfig {
         /// Sets that the store does not listen: a caller that waits for a change reads the session at least twice a second.
         pub fn without_listener() => listen = Listen::Nowhere;
 
-        /// Sets whether opening creates the tables if there are none: false by default.
+        /// Sets whether PostgreSQL itself must keep tenants and owners apart by row security, as it does by default. With
+        /// [`Isolation::None`] the store opens as a superuser and as a user with BYPASSRLS, too, whom no policy binds: then only
+        /// this library keeps them apart, and [`capabilities`](agent_core::SessionStore::capabilities) says so. For other users
+        /// it makes no difference.
+        pub fn with_isolation(isolation: Isolation) => isolation = isolation;
+
+        /// Sets whether opening creates the tables, and the roles if it may, if there are none: false by default. See
+        /// [the roles](crate#roles).
         pub fn with_migrate(migrate: bool) => migrate = migrate;
 
         /// Sets the clock and the randomness of the store, for tests.

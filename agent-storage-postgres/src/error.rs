@@ -101,6 +101,12 @@ pub(crate) fn failed(doing: &str, error: sqlx::Error, sent: bool) -> Error {
     if is_timeout { failed.timed_out() } else { failed }
 }
 
+/// Returns whether a policy refused a row, rather than the rights of the user a table.
+fn is_policy(error: &sqlx::Error) -> bool {
+    let database = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+    database.and_then(PgDatabaseError::routine) == Some("ExecWithCheckOptions")
+}
+
 /// Returns the kind of an error and what to do about it. `FORMAT.md` has this table.
 fn cause(error: &sqlx::Error, is_broken: bool) -> (ErrorKind, &'static str) {
     let code = sqlstate(error).unwrap_or_default();
@@ -135,6 +141,10 @@ fn cause(error: &sqlx::Error, is_broken: bool) -> (ErrorKind, &'static str) {
         code if code.starts_with("28") => {
             (ErrorKind::Denied, "the server refused the login; check user and password")
         }
+        "42501" if is_policy(error) => (
+            ErrorKind::Denied,
+            "row security refused a row of another tenant or owner, which this library should never write; report it",
+        ),
         "42501" => (
             ErrorKind::Denied,
             "the user lacks the right that the cause names; grant it, or connect as the owner of the tables",

@@ -30,10 +30,27 @@
 //!   breaks has the outcome `Unknown`, and is sent again.
 //! - Whoever waits for a change of a session is woken by hints of the other stores, which are sent after commits (NOTIFY), or finds
 //!   it by reading the session, within 5 seconds.
-//! - The tables of one schema are for this library only. Whoever may connect as the store's user reads and writes all
-//!   tenants: the database does not keep them apart yet.
+//! - The database keeps tenants apart, and the owners of a tenant: row security, forced on the owner of the tables, too, shows
+//!   a statement the rows of its tenant and its owner, and without them none. That guards against a defect of a statement, not
+//!   against whoever runs SQL as the store's user: then give each tenant a schema and a user of its own.
+//! - The tables of one schema are for this library only.
 //! - Every row has a checksum. A damaged event, workspace or binding is `Corrupt`; a damaged session record is rebuilt from
 //!   the log.
+//!
+//! # Roles
+//!
+//! Opening with `migrate=true` creates the tables. Their owner is the user that does it, or `agent_owner` if that is a superuser.
+//! A user that may create roles also creates those that are missing:
+//!
+//! - `agent_app`, for programs: reads and writes rows, and owns nothing. It may log in, and has no password until it is
+//!   given one (`ALTER ROLE agent_app PASSWORD '…'`); or create users of your own and `GRANT agent_app` to them.
+//! - `agent_worker`, which cannot log in: two functions run as it, which tell a program the names of all tenants, and those with
+//!   work that is due.
+//!
+//! A user that may not create roles uses those that there are, or does all of this itself: one user that owns the tables and
+//! opens the store is bound by the policies, too. A superuser and a user with BYPASSRLS are bound by none: they are refused by name
+//! unless the address says `isolation=none`. In a schema of another name, the roles begin with that name; two databases of one
+//! server with schemas of one name share the roles. Dropping a schema drops no roles.
 //!
 //! # Runtime
 //!

@@ -16,7 +16,7 @@ use agent_storage_postgres::{PostgresConfig, PostgresStore};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Executor};
 
-use crate::support::Server;
+use crate::support::{OWNER, Server, address_of};
 
 struct Postgres(Server);
 
@@ -38,8 +38,16 @@ impl Site {
             self.wait_for_dead().await?;
         }
         // Names the process, for those who wait for its end.
-        let address = format!("{}?application_name=p{}", self.address, std::process::id());
-        PostgresConfig::from_url(&address)?.with_schema(&self.schema)?.with_migrate(true).open().await
+        let address = address_of(&self.address, &format!("{}_app", self.schema));
+        let address = format!("{address}?application_name=p{}", std::process::id());
+        PostgresConfig::from_url(&address)?.with_schema(&self.schema)?.open().await
+    }
+
+    /// Creates the tables, as their owner.
+    async fn create(&self) -> Result<()> {
+        let config =
+            PostgresConfig::from_url(&address_of(&self.address, OWNER))?.with_schema(&self.schema)?;
+        config.with_migrate(true).open().await?.close().await
     }
 
     /// Waits until the server has noticed the end of killed processes. It carries out what they had sent, which nobody has
@@ -86,7 +94,7 @@ impl Factory for Postgres {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let schema = format!("s{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let site = Site::new(self.0.address(), &schema);
-        site.open().await?.close().await?;
+        site.create().await?;
         Ok(site)
     }
 

@@ -58,7 +58,7 @@ pub use open_state::Operating;
 pub use page::{Cursor, Damaged, PAGE_MAX, Page, PageQuery, pages};
 pub use purge::{Needed, NeededBy, needed_by_forks};
 pub use read::{EventPage, ReadEvents};
-pub use session::{Capabilities, Consistency, Durability, Purge, Purged, Scope, SessionQuery};
+pub use session::{Capabilities, Consistency, Durability, Isolation, Purge, Purged, Scope, SessionQuery};
 pub use shards::Shards;
 pub use storage::DeletedTenant;
 pub use workspace::{ContentHash, WorkspaceQuery};

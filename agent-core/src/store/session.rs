@@ -234,6 +234,14 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
         }
     }
 
+    /// Returns this store narrowed to what one owner may use, if the backend itself keeps owners apart, as PostgreSQL does by row
+    /// security. [`Storage::for_owner`](crate::Storage::for_owner) then does through it what it has allowed. `None` by default,
+    /// and for wrappers: then only `for_owner` keeps owners apart. No I/O.
+    fn of_owner(&self, owner: &OwnerId) -> Option<Arc<dyn SessionStore>> {
+        let _ = owner;
+        None
+    }
+
     /// Closes the backend of this store, for all of its tenants, clones and traits.
     ///
     /// Finishes the writes that have begun, and releases threads, files, connections and the locks of leases. Later
@@ -658,6 +666,18 @@ pub enum Consistency {
     Eventual,
 }
 
+/// Second wall, beside this library, between the tenants of a store and between the owners of a tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Isolation {
+    /// Nothing: a defect of the library, or of a program beside it, may show one the data of another.
+    #[default]
+    None,
+    /// The database, which shows rows of the tenant and the owner of a call, and no others.
+    Database,
+}
+
 /// Guarantees of a store. Tests, callers and the documentation use this one struct.
 ///
 /// ```
@@ -695,6 +715,9 @@ pub struct Capabilities {
     pub blob_max_bytes: u64,
     /// Newest level of the public conformance suite that the store passes.
     pub suite: u32,
+    /// Second wall between tenants, and between owners, beside this library.
+    #[serde(default)]
+    pub isolation: Isolation,
 }
 
 impl Capabilities {
@@ -712,6 +735,7 @@ impl Capabilities {
             min_lease: Duration::ZERO,
             blob_max_bytes: 0,
             suite: Self::SUITE,
+            isolation: Isolation::None,
         }
     }
 
@@ -733,5 +757,8 @@ impl Capabilities {
 
         /// Sets the shortest ttl of a lease that is sensible on this store.
         pub const fn with_min_lease(ttl: Duration) => min_lease = ttl;
+
+        /// Sets the second wall between tenants and between owners.
+        pub const fn with_isolation(isolation: Isolation) => isolation = isolation;
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fmt::Debug;
 use std::future::Future;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
@@ -201,6 +202,13 @@ pub trait WorkspaceStore: Debug + Send + Sync + 'static {
         text: Option<String>,
         expect: Precondition<ContentHash>,
     ) -> Result<()>;
+
+    /// Returns this store narrowed to what one owner may use, if the backend itself keeps owners apart, like
+    /// [`SessionStore::of_owner`](crate::store::session::SessionStore::of_owner). No I/O.
+    fn of_owner(&self, owner: &OwnerId) -> Option<Arc<dyn WorkspaceStore>> {
+        let _ = owner;
+        None
+    }
 
     /// Closes the backend of this store, like [`SessionStore::close`](crate::store::session::SessionStore::close).
     /// The default does nothing.

@@ -90,7 +90,7 @@ fn capabilities_name_units_in_json() {
         .with_min_lease(Duration::from_secs(120));
     assert_eq!(
         same(&all),
-        r#"{"scope":"host","durability":"power_loss","listing":"immediate","recency_ms":1500,"min_lease_ms":120000,"blob_max_bytes":0,"suite":1}"#
+        r#"{"scope":"host","durability":"power_loss","listing":"immediate","recency_ms":1500,"min_lease_ms":120000,"blob_max_bytes":0,"suite":1,"isolation":"none"}"#
     );
     same(&LeaseStatus::new(3, true));
 }

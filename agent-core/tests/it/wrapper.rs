@@ -22,6 +22,8 @@ fn wrapper_forwards_every_method() {
         let table = between(wrappers, &format!("{name}Wrapper of {name};"), "\n}\n");
         let forwarded: BTreeSet<_> = table.lines().filter_map(forwarded_method).collect();
         assert!(declared.len() >= 2, "{name}: {declared:?}");
+        // What it returns would not be wrapped.
+        let declared = declared.into_iter().filter(|method| *method != "of_owner").collect();
         assert_eq!(forwarded, declared, "{name}");
     }
 }

@@ -24,8 +24,9 @@ pub(crate) async fn check(db: &mut Db, most: usize, found: &mut Vec<String>) -> 
         let session = row.try_get::<Uuid, _>(0)?.to_string();
         let (name, bytes, crc): (&str, i64, i32) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
         let (chunks, sound): (i64, i64) = (row.try_get(5)?, row.try_get(6)?);
-        let fits =
-            u64::try_from(bytes).ok().filter(|bytes| row_checksum(&db.tenant, &session, name, *bytes) == crc);
+        let fits = u64::try_from(bytes)
+            .ok()
+            .filter(|bytes| row_checksum(&db.scope.tenant, &session, name, *bytes) == crc);
         let info = fits.and_then(|bytes| Some(BlobInfo::new(name.parse::<BlobName>().ok()?, bytes)));
         let what = match info.map(|info| int(info.chunks())) {
             None => "has a row that does not fit its checksum".to_owned(),

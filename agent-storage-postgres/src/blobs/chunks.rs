@@ -34,7 +34,7 @@ pub(crate) async fn find(db: &mut Db, session: SessionId, name: BlobName) -> Ste
         WHERE tenant = $1 AND session = $2 AND state = 'whole' AND name = $3";
     let row = db.first(db.query(sql).bind(*session.as_uuid()).bind(name.to_string())).await?;
     let Some(row) = row else { return Ok(None) };
-    let info = info(&row, &db.tenant, &session.to_string())?;
+    let info = info(&row, &db.scope.tenant, &session.to_string())?;
     Ok(Some(StoredBlob { blob: row.try_get(3)?, info }))
 }
 
@@ -125,7 +125,7 @@ pub(crate) async fn list(db: &mut Db, query: &BlobQuery) -> Step<Page<BlobInfo>>
         is_end = rows.len() < most;
         for row in rows.iter().take(most - found.len()) {
             row.try_get::<&str, _>(0)?.clone_into(&mut after);
-            match info(row, &db.tenant, &session) {
+            match info(row, &db.scope.tenant, &session) {
                 Ok(info) => found.push(info),
                 Err(Fault::Refused(error)) => {
                     let object = format!("blob {after} of session {session}");

@@ -15,11 +15,11 @@ use crate::medium::session_rows::owner;
 use crate::medium::stored::{Stored, share};
 
 /// Fails if the session is deleted, unless an event that is left names the blob: forks may read it. Returns the owner of
-/// the session; none if there is no session yet.
+/// the session; that of the call if there is no session yet.
 async fn refuse_deleted(db: &mut Db, id: SessionId, name: BlobName) -> Step<String> {
     let session = match share(db, id).await? {
         Stored::Whole(found) => found.session,
-        Stored::Absent => return Ok(String::new()),
+        Stored::Absent => return Ok(db.scope.owner().to_owned()),
         Stored::Broken => return Err(corrupt(&format!("the record of session {id}"), "is damaged").into()),
     };
     if session.status.state == SessionState::Deleted && !names(db, id, name).await? {
@@ -41,7 +41,7 @@ fn swept_away() -> Error {
 pub(crate) async fn begin(db: &mut Db, session: SessionId, info: BlobInfo, now: Timestamp) -> Step<i64> {
     let owner = refuse_deleted(db, session, info.name).await?;
     let name = info.name.to_string();
-    let crc = row_checksum(&db.tenant, &session.to_string(), &name, info.bytes);
+    let crc = row_checksum(&db.scope.tenant, &session.to_string(), &name, info.bytes);
     let sql = "INSERT INTO @.blobs (tenant, session, owner, state, name, bytes, at, crc) \
         VALUES ($1, $2, $3, 'unfinished', $4, $5, $6, $7) RETURNING blob";
     let insert = db.query(sql).bind(*session.as_uuid()).bind(owner).bind(name);

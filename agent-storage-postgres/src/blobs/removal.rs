@@ -46,7 +46,7 @@ impl Named {
                     named.damage.get_or_insert_with(|| damaged(due));
                 }
                 due = at.next();
-                match stored::event(row, 0, &db.tenant, &id)? {
+                match stored::event(row, 0, &db.scope.tenant, &id)? {
                     Ok(event) => event.blobs.into_iter().for_each(|name| {
                         named.first.entry(name).or_insert(at);
                     }),

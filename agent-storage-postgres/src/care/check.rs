@@ -8,7 +8,7 @@ use crate::blobs::check as blobs;
 use crate::error::Step;
 use crate::medium::db::Db;
 use crate::medium::rows::int;
-use crate::medium::session_rows::{class, due_at, is_rare, listed_at, owner, waits};
+use crate::medium::session_rows::{class, due_at, is_rare, is_shared, listed_at, owner, waits};
 use crate::medium::stored::record;
 
 /// Most findings that each check reports.
@@ -67,13 +67,13 @@ pub(crate) async fn tenant(db: &mut Db) -> Step<Vec<String>> {
 async fn columns(db: &mut Db, found: &mut Vec<String>) -> Step<()> {
     let sql = "SELECT s.session, s.record, s.record_crc, \
         ROW(s.owner, s.workspace, s.class, s.rare, s.state, s.creator, s.parent, s.head, s.base, s.epoch, s.last_active_at, \
-        s.listed_at, s.due_at)::text, \
+        s.listed_at, s.due_at, s.shared)::text, \
         (SELECT coalesce(array_agg(l.key || '=' || l.value ORDER BY l.key), '{}') FROM @.labels l \
         WHERE l.tenant = s.tenant AND l.session = s.session), d.session IS NOT NULL, d.at \
         FROM @.sessions s LEFT JOIN @.due d ON d.tenant = s.tenant AND d.session = s.session \
         WHERE s.tenant = $1 AND s.session > $2 ORDER BY s.session LIMIT $3";
     let expected = "SELECT ROW($2::text, $3::uuid, $4::text, $5::text, $6::text, $7::text, $8::uuid, $9::bigint, $10::bigint, \
-        $11::bigint, $12::bigint, $13::bigint, $14::bigint)::text WHERE $1::text IS NOT NULL";
+        $11::bigint, $12::bigint, $13::bigint, $14::bigint, $15::boolean)::text WHERE $1::text IS NOT NULL";
     let (mut after, limit) = (Uuid::nil(), found.len() + MOST);
     loop {
         let rows = db.rows(db.query(sql).bind(after).bind(SESSIONS)).await?;
@@ -81,7 +81,9 @@ async fn columns(db: &mut Db, found: &mut Vec<String>) -> Step<()> {
             after = row.try_get(0)?;
             let id = SessionId::from_uuid(after);
             // A damaged record is reported when it is read.
-            let Some(session) = record(&db.tenant, id, row.try_get(1)?, row.try_get(2)?) else { continue };
+            let Some(session) = record(&db.scope.tenant, id, row.try_get(1)?, row.try_get(2)?) else {
+                continue;
+            };
             let state = session.status.state;
             let row_of_record = db
                 .query(expected)
@@ -97,7 +99,8 @@ async fn columns(db: &mut Db, found: &mut Vec<String>) -> Step<()> {
                 .bind(session.lease.as_ref().map(|lease| int(lease.epoch.get())))
                 .bind(session.last_active_at.as_micros())
                 .bind(listed_at(&session))
-                .bind(due_at(&session));
+                .bind(due_at(&session))
+                .bind(is_shared(&session));
             let row_of_record = db.first(row_of_record).await?.ok_or(sqlx::Error::RowNotFound)?;
             let labels: Vec<_> =
                 session.attributes.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();

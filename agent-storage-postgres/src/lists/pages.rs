@@ -173,7 +173,7 @@ impl Wanted<'_> {
 pub(crate) async fn sessions(db: &mut Db, query: &SessionQuery) -> Step<Listed> {
     let print = query.fingerprint();
     let after = query.cursor.as_ref().map(|cursor| cursor.recent_key::<SessionId>(print)).transpose()?;
-    let tenant = db.tenant.clone();
+    let tenant = db.scope.tenant.clone();
     let wanted = Wanted { tenant: &tenant, query, states: states(query), after };
     let limit = query.limit.min(PAGE_MAX);
     let mut listed = Listed::default();

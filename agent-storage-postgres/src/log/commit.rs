@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_core::commit::{Commit, Committed, OptimisticCommit, Planned};
 use agent_core::model::NeededBlob;
 use agent_core::session::SessionRecord;
-use agent_core::{Error, Plan, Result, SessionId};
+use agent_core::{Error, ErrorKind, Plan, Result, SessionId};
 
 use crate::blobs::chunks;
 use crate::error::Step;
@@ -49,10 +49,11 @@ struct Sending<'a> {
 
 /// Applies a commit.
 pub(crate) async fn commit(site: &Site, known: &Known, commit: Commit) -> Result<Committed> {
-    let key = (site.tenant.clone(), commit.session);
+    let key = (site.scope.tenant.clone(), commit.session);
     let before = known.get(&key);
     let on = before.as_ref().map(|before| (before.version, &*before.session));
-    let planned = OptimisticCommit::new(commit, on, |events, after| Rows::of(&site.tenant, events, after));
+    let planned =
+        OptimisticCommit::new(commit, on, |events, after| Rows::of(&site.scope.tenant, events, after));
     let mut sending = Sending { site, planned, before, is_current: false };
     let mut losses = 0;
     for _ in 0..MOST {
@@ -61,7 +62,7 @@ pub(crate) async fn commit(site: &Site, known: &Known, commit: Commit) -> Result
         let Some(rows) = &planned.rows else { return Ok(planned.plan.committed()) };
         let before = sending.before.as_ref();
         let sent = if losses < LOSSES {
-            run!(site, Mode::Write, "commit", db => send(db, before, after, blobs, rows).await)?
+            run!(@ site.attempts(Mode::Write, "commit").unset(), db => send(db, before, after, blobs, rows).await)?
         } else {
             // Whoever is overtaken again and again has the session alone.
             let made = &sending.planned;
@@ -76,6 +77,10 @@ pub(crate) async fn commit(site: &Site, known: &Known, commit: Commit) -> Result
         };
         match sent {
             Sent::Applied(version) => return Ok(applied(known, key, &planned.plan, version)),
+            // A row that the owner does not see has the id.
+            Sent::Stale(Stored::Absent) if before.is_none() && site.scope.owner.is_some() => {
+                return Err(taken(key.1));
+            }
             Sent::Stale(found) => {
                 losses += 1;
                 sending.before = whole(site, key.1, found).await?;
@@ -90,6 +95,11 @@ pub(crate) async fn commit(site: &Site, known: &Known, commit: Commit) -> Result
     Err(Error::unavailable(format!("others changed session {} again and again; try again", key.1)))
 }
 
+fn taken(id: SessionId) -> Error {
+    let text = format!("session {id} cannot be created, since its id is in use; choose another id");
+    Error::new(ErrorKind::Conflict { head: None }, text)
+}
+
 /// Remembers what was stored.
 fn applied(known: &Known, key: (Arc<str>, SessionId), plan: &Plan, version: i64) -> Committed {
     let done = plan.committed();
@@ -101,7 +111,7 @@ impl Sending<'_> {
     /// Plans on the record; `None` if that was a guess which does not do, and the current one was read.
     async fn plan(&mut self) -> Result<Option<Arc<Planned<Rows>>>> {
         let on = self.before.as_ref().map(|before| (before.version, &*before.session));
-        let encode = |events: &[_], after: &SessionRecord| Rows::of(&self.site.tenant, events, after);
+        let encode = |events: &[_], after: &SessionRecord| Rows::of(&self.site.scope.tenant, events, after);
         match self.planned.resolve(on, encode) {
             Ok(planned) if self.is_current || planned.rows.is_some() => Ok(Some(planned)),
             Err(error) if self.is_current => Err(error),
@@ -132,7 +142,8 @@ impl Sending<'_> {
             }
             _ => {
                 // Fails if the log does not end where the record says.
-                run!(@ site.attempts(Mode::Alone, "rebuild a session").long(), db => rebuild::again(db, id).await)?;
+                let whole = site.whole();
+                run!(@ whole.attempts(Mode::Alone, "rebuild a session").long(), db => rebuild::again(db, id).await)?;
                 self.before = current(site, id).await?;
                 self.is_current = true;
             }
@@ -143,7 +154,7 @@ impl Sending<'_> {
 
 /// Plans and sends a commit while its session is locked. Sends nothing if there is nothing to write.
 async fn locked(db: &mut Db, made: &OptimisticCommit<Rows>) -> Step<(Arc<Planned<Rows>>, Option<Sent>)> {
-    let tenant = db.tenant.clone();
+    let tenant = db.scope.tenant.clone();
     let before = match stored::lock(db, made.commit().session).await? {
         Stored::Whole(before) => Some(before),
         Stored::Broken | Stored::Absent => None,

@@ -96,7 +96,7 @@ pub(crate) async fn read(db: &mut Db, id: SessionId, read: &ReadEvents) -> Step<
         statement = statement.bind(kinds);
     }
     let rows = db.rows(statement).await?;
-    match page(&rows, &db.tenant, id, read)? {
+    match page(&rows, &db.scope.tenant, id, read)? {
         Some(page) => Ok(Some(page.finish()?)),
         None => absent(db, id).await,
     }

@@ -24,6 +24,7 @@ const EVENTS: i64 = 500;
 /// Rebuilds a record that was found to be damaged or missing, unless somebody has done so. Returns `None` if there is no
 /// such session.
 pub(crate) async fn mend(site: &Site, id: SessionId) -> Result<Option<Versioned>> {
+    let site = site.whole();
     let mended = run!(@ site.attempts(Mode::Alone, "rebuild a session").long(), db => async {
         match stored::lock(db, id).await? {
             Stored::Whole(found) => Ok(Some(found)),
@@ -81,7 +82,7 @@ async fn session(db: &mut Db, id: SessionId) -> Step<Option<Versioned>> {
 async fn listed(db: &mut Db, id: SessionId) -> Step<Option<(Option<SessionRecord>, Option<i64>)>> {
     let sql = "SELECT record, record_crc, kept FROM @.sessions WHERE tenant = $1 AND session = $2";
     let Some(row) = db.first(db.query(sql).bind(*id.as_uuid())).await? else { return Ok(None) };
-    let session = record(&db.tenant, id, row.try_get(0)?, row.try_get(1)?);
+    let session = record(&db.scope.tenant, id, row.try_get(0)?, row.try_get(1)?);
     Ok(Some((session, row.try_get(2)?)))
 }
 
@@ -89,7 +90,7 @@ async fn listed(db: &mut Db, id: SessionId) -> Step<Option<(Option<SessionRecord
 async fn buried(db: &mut Db, id: SessionId) -> Step<Option<(SessionRecord, i64)>> {
     let sql = "SELECT record, crc, kept FROM @.tombstones WHERE tenant = $1 AND session = $2";
     let Some(row) = db.first(db.query(sql).bind(*id.as_uuid())).await? else { return Ok(None) };
-    let session = record(&db.tenant, id, row.try_get(0)?, row.try_get(1)?);
+    let session = record(&db.scope.tenant, id, row.try_get(0)?, row.try_get(1)?);
     let session = session.ok_or_else(|| corrupt(&format!("the tombstone of session {id}"), "is damaged"))?;
     Ok(Some((session, row.try_get(2)?)))
 }
@@ -116,7 +117,7 @@ async fn fold(db: &mut Db, id: SessionId) -> Step<Folded> {
                 continue;
             }
             // A record to which an event was applied in part is discarded.
-            let next = event(row, 0, &db.tenant, &name)?.and_then(|event| match &folded.session {
+            let next = event(row, 0, &db.scope.tenant, &name)?.and_then(|event| match &folded.session {
                 None => SessionRecord::begin(id, &event),
                 Some(so_far) => {
                     let mut next = so_far.clone();
@@ -192,7 +193,7 @@ pub(crate) async fn delete_damaged(
     let workspace = known.as_ref().map(|known| known.workspace).or(listed).unwrap_or(WorkspaceId::DEFAULT);
     let tombstone = SessionRecord::tombstone_of_damaged(id, workspace, known.as_ref(), last, at, reason);
     let (record, kept) = (tombstone.to_json(), int(tombstone.head.get()));
-    let crc = checksum(&[&db.tenant, &id.to_string(), &record]);
+    let crc = checksum(&[&db.scope.tenant, &id.to_string(), &record]);
     let sql = "INSERT INTO @.tombstones AS t (tenant, session, owner, kept, crc, record) VALUES ($1, $2, $3, $4, $5, $6) \
         ON CONFLICT (tenant, session) DO UPDATE SET record = excluded.record, crc = excluded.crc";
     let insert = db.query(sql).bind(*id.as_uuid()).bind(owner(&tombstone).to_owned()).bind(kept);

@@ -12,7 +12,7 @@ use crate::medium::db::{Db, Statement};
 use crate::medium::known::Versioned;
 use crate::medium::rows::int;
 use crate::medium::session_rows::{
-    Rows, class, due_at, is_rare, labels, listed_at, needed, new_version, owner, waits,
+    Rows, class, due_at, is_rare, is_shared, labels, listed_at, needed, new_version, owner, waits,
 };
 use crate::medium::stored::Stored;
 
@@ -34,7 +34,8 @@ pub(crate) enum Sent {
 }
 
 const COMMIT: &str = "SELECT outcome, version, record, record_crc FROM @.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, \
-    $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36)";
+    $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, \
+    $37, $38)";
 
 /// Sends a commit that was planned on the record `before`.
 pub(crate) async fn send(
@@ -64,6 +65,7 @@ pub(crate) async fn send(
         .bind(rows.texts.summary_crc)
         .bind(&rows.texts.record)
         .bind(&rows.texts.summary)
+        .bind(is_shared(after))
         .bind(if is_due_same { "keep" } else { due })
         .bind(is_relabelled)
         .bind(keys)
@@ -75,7 +77,8 @@ pub(crate) async fn send(
         .bind(needed)
         .bind(sizes)
         .bind(&events.named)
-        .bind(&events.named_by);
+        .bind(&events.named_by)
+        .bind(db.scope.owners());
     let row = match db.first(statement).await {
         Ok(row) => row.ok_or(sqlx::Error::RowNotFound)?,
         Err(Fault::Sql(error)) if sqlstate(&error).as_deref() == Some(BLOB_MISSING) => {
@@ -88,7 +91,7 @@ pub(crate) async fn send(
     };
     Ok(match row.try_get::<&str, _>(0)? {
         "applied" => Sent::Applied(next),
-        "stale" => Sent::Stale(Stored::of(&row, 1, &db.tenant, after.id)?),
+        "stale" => Sent::Stale(Stored::of(&row, 1, &db.scope.tenant, after.id)?),
         "no_parent" => Sent::NoParent,
         "deleted_parent" => Sent::DeletedParent,
         _ => Sent::Stale(Stored::Absent),

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use agent_core::clock::Effects;
 use agent_core::{Error, Result};
-use sqlx::Connection;
+use sqlx::Connection as _;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::{Fault, Step, failed, is_broken, is_duplicate, is_read_only, is_serialization};
 use crate::medium::connections::Connections;
 use crate::medium::db::{Db, within};
+use crate::medium::scope::Scope;
 use crate::medium::sql::Names;
 
 /// Most attempts at a step that others undo.
@@ -42,7 +43,7 @@ pub(crate) struct Site {
     pub(crate) connections: Arc<Connections>,
     pub(crate) names: Arc<Names>,
     pub(crate) effects: Effects,
-    pub(crate) tenant: Arc<str>,
+    pub(crate) scope: Scope,
     pub(crate) lock: i64,
     /// Time after which a connection counts as broken if the server does not answer.
     pub(crate) limit: Duration,
@@ -66,11 +67,19 @@ pub(crate) struct Attempts<'a> {
     count: u32,
     /// The statements may take as long as those on all of a tenant.
     is_long: bool,
+    /// The statement needs no settings, or makes them itself.
+    is_unset: bool,
 }
 
 impl Site {
     pub(crate) const fn attempts(&self, mode: Mode, doing: &'static str) -> Attempts<'_> {
-        Attempts { site: self, mode, doing, count: 0, is_long: false }
+        Attempts { site: self, mode, doing, count: 0, is_long: false, is_unset: false }
+    }
+
+    /// Returns the same for all owners of the tenant.
+    pub(crate) fn whole(&self) -> Self {
+        let scope = Scope { owner: None, ..self.scope.clone() };
+        Self { scope, ..self.clone() }
     }
 }
 
@@ -81,7 +90,13 @@ impl Attempts<'_> {
         self
     }
 
-    /// Takes a connection, and begins a transaction if the mode has one.
+    /// For a statement that needs no tenant, or sets it itself.
+    pub(crate) const fn unset(mut self) -> Self {
+        self.is_unset = true;
+        self
+    }
+
+    /// Takes a connection, sets whose rows it shows, and begins a transaction if the mode has one.
     pub(crate) async fn begin(&mut self) -> Result<Open> {
         let site = self.site;
         let permit = match site.connections.permit().await {
@@ -91,14 +106,10 @@ impl Attempts<'_> {
         let mut is_second = false;
         loop {
             let limit = if self.is_long { site.long } else { site.limit };
-            let conn = site.connections.take().await.map_err(|error| self.failed(error, false))?;
-            let (names, tenant, lock) = (site.names.clone(), site.tenant.clone(), site.lock);
-            let mut db = Db { conn, names, tenant, lock, limit };
-            let begun = match self.begin_sql(lock) {
-                Some(sql) => db.run(sql).await,
-                None => Ok(()),
-            };
-            match begun {
+            let conn = site.connections.take(&site.scope).await.map_err(|error| self.failed(error, false))?;
+            let (names, scope, lock) = (site.names.clone(), site.scope.clone(), site.lock);
+            let mut db = Db { conn, names, scope, lock, limit };
+            match self.prepare(&mut db).await {
                 Ok(()) => return Ok(Open { db, _permit: permit }),
                 // The server may have ended idle connections.
                 Err(error) if is_broken(&error) && !is_second => site.connections.forget(),
@@ -108,21 +119,30 @@ impl Attempts<'_> {
         }
     }
 
-    fn begin_sql(&self, lock: i64) -> Option<String> {
-        let timeouts = self.is_long.then(|| {
+    /// Sets whose rows the connection shows, in the transaction that this begins. A single statement has none, and so the
+    /// connection itself is set, unless it is already.
+    async fn prepare(&self, db: &mut Db) -> Result<(), sqlx::Error> {
+        let lock = db.lock;
+        let (isolation, lock) = match self.mode {
+            Mode::Read | Mode::Write => {
+                if self.is_unset || db.conn.scope.as_ref() == Some(&db.scope) {
+                    return Ok(());
+                }
+                db.run(db.scope.set(false)).await?;
+                db.conn.scope = Some(db.scope.clone());
+                return Ok(());
+            }
+            Mode::Snapshot => ("REPEATABLE READ READ ONLY", String::new()),
+            Mode::Shared => ("READ COMMITTED", format!("SELECT pg_advisory_xact_lock_shared({lock})")),
+            Mode::Alone => ("READ COMMITTED", format!("SELECT pg_advisory_xact_lock({lock})")),
+        };
+        let timeout = self.is_long.then(|| {
             let limit = self.site.long.saturating_sub(MARGIN).as_millis();
             format!("SET LOCAL statement_timeout = {limit}; ")
         });
-        let timeouts = timeouts.unwrap_or_default();
-        let lock = match self.mode {
-            Mode::Read | Mode::Write => return None,
-            Mode::Snapshot => {
-                return Some(format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {timeouts}"));
-            }
-            Mode::Shared => format!("SELECT pg_advisory_xact_lock_shared({lock})"),
-            Mode::Alone => format!("SELECT pg_advisory_xact_lock({lock})"),
-        };
-        Some(format!("BEGIN ISOLATION LEVEL READ COMMITTED; {timeouts}{lock}"))
+        let timeout = timeout.unwrap_or_default();
+        let set = db.scope.set(true);
+        db.run(format!("BEGIN ISOLATION LEVEL {isolation}; {timeout}{set}; {lock}")).await
     }
 
     /// Ends an attempt: commits, or undoes what was done. Returns `None` if the step is to be tried again.
@@ -177,7 +197,7 @@ impl Attempts<'_> {
             return;
         }
         // A statement whose rows were not all read may still have some on their way.
-        if within(open.db.limit, open.db.conn.flush()).await.is_ok() {
+        if within(open.db.limit, open.db.conn.pg.flush()).await.is_ok() {
             self.site.connections.give_back(open.db.conn);
         }
     }

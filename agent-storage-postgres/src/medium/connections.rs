@@ -7,13 +7,14 @@ use std::{io, mem};
 
 use agent_core::Error;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{Connection, Executor, Postgres, Row};
+use sqlx::{Connection as _, Executor, Postgres, Row};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::config::PostgresConfig;
 use crate::error::{Fault, Step};
-use crate::medium::db::within;
+use crate::medium::db::{Connection, within};
+use crate::medium::scope::Scope;
 
 /// Connections that are not in use.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub(crate) struct Connections {
 #[derive(Debug, Default)]
 struct Idle {
     /// Those that were used last are at the end, and used first.
-    connections: Vec<(Instant, PgConnection)>,
+    connections: Vec<(Instant, Connection)>,
     /// True while a task closes the old ones.
     is_watched: bool,
 }
@@ -73,12 +74,19 @@ impl Connections {
         }
     }
 
-    /// Returns an idle connection, or a new one.
-    pub(crate) async fn take(&self) -> Result<PgConnection, sqlx::Error> {
-        let idle = self.lock().connections.pop();
-        match idle {
-            Some((_, conn)) => Ok(conn),
-            None => self.connect().await,
+    /// Returns an idle connection, best one with these settings, or a new one.
+    pub(crate) async fn take(&self, scope: &Scope) -> Result<Connection, sqlx::Error> {
+        if let Some(conn) = self.take_idle(scope) {
+            return Ok(conn);
+        }
+        Ok(Connection { pg: self.connect().await?, scope: None })
+    }
+
+    fn take_idle(&self, scope: &Scope) -> Option<Connection> {
+        let idle = &mut self.lock().connections;
+        match idle.iter().rposition(|(_, conn)| conn.scope.as_ref() == Some(scope)) {
+            Some(fits) => Some(idle.remove(fits).1),
+            None => idle.pop().map(|(_, conn)| conn),
         }
     }
 
@@ -118,7 +126,7 @@ impl Connections {
     }
 
     /// Keeps a connection that is in no transaction.
-    pub(crate) fn give_back(self: &Arc<Self>, conn: PgConnection) {
+    pub(crate) fn give_back(self: &Arc<Self>, conn: Connection) {
         let mut idle = self.lock();
         idle.connections.push((Instant::now(), conn));
         if !mem::replace(&mut idle.is_watched, true) {
@@ -127,7 +135,7 @@ impl Connections {
     }
 
     /// Takes the connections that were not used since `before` out of the idle ones; `None` if nothing was idle.
-    fn old(&self, before: Instant) -> Option<Vec<(Instant, PgConnection)>> {
+    fn old(&self, before: Instant) -> Option<Vec<(Instant, Connection)>> {
         let mut idle = self.lock();
         idle.is_watched = !idle.connections.is_empty();
         let count = idle.connections.partition_point(|(used, _)| *used < before);
@@ -160,10 +168,10 @@ async fn close_old(connections: Weak<Connections>, limit: Duration) {
     }
 }
 
-async fn close(connections: Vec<(Instant, PgConnection)>) {
+async fn close(connections: Vec<(Instant, Connection)>) {
     for (_, conn) in connections {
         // The server notices a closed socket by itself.
-        if let Err(error) = conn.close().await {
+        if let Err(error) = conn.pg.close().await {
             tracing::debug!(%error, "a connection was not closed properly");
         }
     }

@@ -9,17 +9,25 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Executor, Postgres};
 
 use crate::error::Step;
+use crate::medium::scope::Scope;
 use crate::medium::sql::{Names, Sql};
 
 /// Statement with its values.
 pub(crate) type Statement<'q> = Query<'q, Postgres, PgArguments>;
 
-/// Connection of one tenant.
+/// Connection, and whose rows its settings show; nobody's at first.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) pg: PgConnection,
+    pub(crate) scope: Option<Scope>,
+}
+
+/// Connection in use by one call.
 #[derive(Debug)]
 pub(crate) struct Db {
-    pub(crate) conn: PgConnection,
+    pub(crate) conn: Connection,
     pub(crate) names: Arc<Names>,
-    pub(crate) tenant: Arc<str>,
+    pub(crate) scope: Scope,
     /// Number of the tenant's advisory lock, which its writers share, and which whoever changes all of it has alone.
     pub(crate) lock: i64,
     /// Time after which the connection counts as broken: somewhat more than the server gives a statement.
@@ -29,7 +37,7 @@ pub(crate) struct Db {
 impl Db {
     /// Returns a statement whose first value, `$1`, is the tenant.
     pub(crate) fn query<'q>(&self, text: &'static str) -> Statement<'q> {
-        sqlx::query(self.names.sql(text)).bind(self.tenant.to_string())
+        sqlx::query(self.names.sql(text)).bind(self.scope.tenant.to_string())
     }
 
     /// Returns a statement over all tenants.
@@ -44,28 +52,28 @@ impl Db {
 
     /// Runs a statement, and returns how many rows it changed.
     pub(crate) async fn execute(&mut self, statement: Statement<'_>) -> Step<u64> {
-        let done = within(self.limit, self.conn.execute(statement)).await?;
+        let done = within(self.limit, self.conn.pg.execute(statement)).await?;
         Ok(done.rows_affected())
     }
 
     /// Returns the first row.
     pub(crate) async fn first(&mut self, statement: Statement<'_>) -> Step<Option<PgRow>> {
-        Ok(within(self.limit, self.conn.fetch_optional(statement)).await?)
+        Ok(within(self.limit, self.conn.pg.fetch_optional(statement)).await?)
     }
 
     pub(crate) async fn rows(&mut self, statement: Statement<'_>) -> Step<Vec<PgRow>> {
-        Ok(within(self.limit, self.conn.fetch_all(statement)).await?)
+        Ok(within(self.limit, self.conn.pg.fetch_all(statement)).await?)
     }
 
     /// Returns the first row of a statement that is used once, in one round trip.
     pub(crate) async fn first_once(&mut self, text: &str) -> Step<Option<PgRow>> {
         let statement = sqlx::raw_sql(self.names.sql(text));
-        Ok(within(self.limit, self.conn.fetch_optional(statement)).await?)
+        Ok(within(self.limit, self.conn.pg.fetch_optional(statement)).await?)
     }
 
     /// Runs statements without values in one round trip.
     pub(crate) async fn run(&mut self, text: String) -> Result<(), sqlx::Error> {
-        within(self.limit, self.conn.execute(sqlx::raw_sql(AssertSqlSafe(text)))).await.map(drop)
+        within(self.limit, self.conn.pg.execute(sqlx::raw_sql(AssertSqlSafe(text)))).await.map(drop)
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod connections;
 pub(crate) mod db;
 pub(crate) mod known;
 pub(crate) mod rows;
+pub(crate) mod scope;
 pub(crate) mod session_rows;
 pub(crate) mod sql;
 pub(crate) mod stored;

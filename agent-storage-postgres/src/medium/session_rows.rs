@@ -7,6 +7,7 @@ use agent_core::json::to_text;
 use agent_core::model::NeededBlob;
 use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::state::SessionState;
+use agent_core::store::HiddenSession;
 use agent_core::{BlobName, Error, OwnerId, Result, Timestamp};
 
 use crate::medium::rows::{checksum, event_checksum, int};
@@ -49,6 +50,12 @@ pub(crate) const fn is_waiting(state: SessionState) -> bool {
 /// Returns the owner as the rows have it: empty if there is none.
 pub(crate) fn owner(session: &SessionRecord) -> &str {
     session.owner.as_ref().map_or("", OwnerId::as_str)
+}
+
+/// Returns whether all owners of the tenant use the session's data, if its workspace has no owner.
+pub(crate) fn is_shared(session: &SessionRecord) -> bool {
+    let hidden = HiddenSession::of(session.id, session.workspace, &session.attributes);
+    session.owner.is_none() && hidden.is_some_and(|hidden| hidden != HiddenSession::Audit)
 }
 
 /// Returns whether the session has a row in the table `due`.

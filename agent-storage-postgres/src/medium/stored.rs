@@ -13,7 +13,7 @@ use crate::medium::db::Db;
 use crate::medium::known::Versioned;
 use crate::medium::rows::{checksum, event_checksum, int, seq};
 use crate::medium::session_rows::{
-    Texts, class, due_at, is_rare, labels, listed_at, new_version, owner, waits,
+    Texts, class, due_at, is_rare, is_shared, labels, listed_at, new_version, owner, waits,
 };
 
 /// Error for a session that never existed.
@@ -74,7 +74,7 @@ pub(crate) async fn share(db: &mut Db, id: SessionId) -> Step<Stored> {
 async fn found(db: &mut Db, sql: &'static str, id: SessionId) -> Step<Stored> {
     let row = db.first(db.query(sql).bind(*id.as_uuid())).await?;
     match row {
-        Some(row) => Stored::of(&row, 0, &db.tenant, id),
+        Some(row) => Stored::of(&row, 0, &db.scope.tenant, id),
         None if is_left(db, id).await? => Ok(Stored::Broken),
         None => Ok(Stored::Absent),
     }
@@ -91,7 +91,7 @@ pub(crate) async fn is_left(db: &mut Db, id: SessionId) -> Step<bool> {
 /// Writes a record that was rebuilt, or that a purge has changed, with all rows that repeat parts of it.
 pub(crate) async fn write_record(db: &mut Db, session: &SessionRecord, kept: Option<i64>) -> Step<i64> {
     let (id, version, state) = (*session.id.as_uuid(), new_version()?, session.status.state);
-    let texts = Texts::of(&db.tenant, session);
+    let texts = Texts::of(&db.scope.tenant, session);
     for sql in [
         "DELETE FROM @.labels WHERE tenant = $1 AND session = $2",
         "DELETE FROM @.due WHERE tenant = $1 AND session = $2",
@@ -100,12 +100,12 @@ pub(crate) async fn write_record(db: &mut Db, session: &SessionRecord, kept: Opt
     }
     // The row stays the same one, so that those who wait for it find it.
     let sql = "INSERT INTO @.sessions VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, \
-        $18, $19, $20, $21, $22, $23) ON CONFLICT (tenant, session) DO UPDATE SET (owner, workspace, class, rare, state, \
+        $18, $19, $20, $21, $22, $23, $24) ON CONFLICT (tenant, session) DO UPDATE SET (owner, workspace, class, rare, state, \
         reason, creator, parent, head, base, kept, version, epoch, created_at, last_active_at, listed_at, due_at, record_crc, \
-        summary_crc, record, summary) = (excluded.owner, excluded.workspace, excluded.class, excluded.rare, excluded.state, \
+        summary_crc, record, summary, shared) = (excluded.owner, excluded.workspace, excluded.class, excluded.rare, excluded.state, \
         excluded.reason, excluded.creator, excluded.parent, excluded.head, excluded.base, excluded.kept, excluded.version, \
         excluded.epoch, excluded.created_at, excluded.last_active_at, excluded.listed_at, excluded.due_at, \
-        excluded.record_crc, excluded.summary_crc, excluded.record, excluded.summary)";
+        excluded.record_crc, excluded.summary_crc, excluded.record, excluded.summary, excluded.shared)";
     let insert = db
         .query(sql)
         .bind(id)
@@ -129,7 +129,8 @@ pub(crate) async fn write_record(db: &mut Db, session: &SessionRecord, kept: Opt
         .bind(texts.record_crc)
         .bind(texts.summary_crc)
         .bind(texts.record)
-        .bind(texts.summary);
+        .bind(texts.summary)
+        .bind(is_shared(session));
     db.execute(insert).await?;
     let (keys, values) = labels(session);
     let sql = "INSERT INTO @.labels (tenant, key, value, session, owner) \
@@ -148,7 +149,7 @@ pub(crate) async fn write_record(db: &mut Db, session: &SessionRecord, kept: Opt
 /// never more: removed events do not come back. Returns what is kept.
 pub(crate) async fn bury(db: &mut Db, tombstone: &SessionRecord, kept: i64) -> Step<i64> {
     let record = tombstone.to_json();
-    let crc = checksum(&[&db.tenant, &tombstone.id.to_string(), &record]);
+    let crc = checksum(&[&db.scope.tenant, &tombstone.id.to_string(), &record]);
     let sql = "INSERT INTO @.tombstones AS t (tenant, session, owner, kept, crc, record) VALUES ($1, $2, $3, $4, $5, $6) \
         ON CONFLICT (tenant, session) DO UPDATE \
         SET kept = least(t.kept, excluded.kept), crc = excluded.crc, record = excluded.record RETURNING kept";

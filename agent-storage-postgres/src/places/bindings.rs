@@ -37,7 +37,7 @@ async fn lock(db: &mut Db, device: &DeviceId) -> Step<()> {
 pub(crate) async fn resolve(db: &mut Db, device: &DeviceId) -> Step<Option<WorkspaceId>> {
     let sql = "SELECT workspace, crc FROM @.bindings WHERE tenant = $1 AND device = $2";
     let Some(row) = db.first(db.query(sql).bind(device.as_str().to_owned())).await? else { return Ok(None) };
-    Ok(Some(bound(&row, 0, &db.tenant, device.as_str())??))
+    Ok(Some(bound(&row, 0, &db.scope.tenant, device.as_str())??))
 }
 
 pub(crate) async fn bind(
@@ -50,7 +50,7 @@ pub(crate) async fn bind(
     let now = resolve(db, device).await?;
     let bound = decide_bind(device, now, to, expect)?;
     if now != Some(bound) {
-        let crc = checksum(&[&db.tenant, device.as_str(), &bound.as_uuid().to_string()]);
+        let crc = checksum(&[&db.scope.tenant, device.as_str(), &bound.as_uuid().to_string()]);
         let sql = "INSERT INTO @.bindings (tenant, device, workspace, crc) VALUES ($1, $2, $3, $4) \
             ON CONFLICT (tenant, device) DO UPDATE SET workspace = excluded.workspace, crc = excluded.crc, session = NULL";
         let insert = db.query(sql).bind(device.as_str().to_owned()).bind(*bound.as_uuid()).bind(crc);
@@ -88,7 +88,7 @@ pub(crate) async fn unbind_workspace(db: &mut Db, id: WorkspaceId) -> Step<u64> 
     for row in &rows {
         // A damaged row may belong to another workspace; then none is removed.
         let device: &str = row.try_get(0)?;
-        bound(row, 1, &db.tenant, device)??;
+        bound(row, 1, &db.scope.tenant, device)??;
     }
     Ok(rows.len() as u64)
 }
@@ -96,7 +96,7 @@ pub(crate) async fn unbind_workspace(db: &mut Db, id: WorkspaceId) -> Step<u64> 
 pub(crate) async fn list(db: &mut Db, wanted: &BindingQuery) -> Step<Page<Binding>> {
     let after = wanted.after()?.map_or_else(String::new, |device| device.as_str().to_owned());
     let limit = wanted.limit.min(PAGE_MAX);
-    let mut sql = Sql::of_tenant(&db.tenant)?;
+    let mut sql = Sql::of_tenant(&db.scope.tenant)?;
     sql.push("SELECT device, workspace, crc FROM @.bindings WHERE tenant = $1 AND device > ").value(after)?;
     if let Some(workspace) = wanted.workspace {
         sql.push(" AND workspace = ").value(*workspace.as_uuid())?;
@@ -111,7 +111,7 @@ pub(crate) async fn list(db: &mut Db, wanted: &BindingQuery) -> Step<Page<Bindin
             continue;
         };
         last = Some(Cursor::after(wanted.fingerprint(), text));
-        match bound(row, 1, &db.tenant, text)? {
+        match bound(row, 1, &db.scope.tenant, text)? {
             Ok(workspace) => page.items.push(Binding::new(device, workspace)),
             Err(error) => page.damaged.push(Damaged::of(format!("the binding of device {device:?}"), &error)),
         }

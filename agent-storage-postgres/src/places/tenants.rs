@@ -7,36 +7,17 @@ use sqlx::Row;
 use crate::error::Step;
 use crate::medium::db::{Db, Statement};
 
-/// Returns the tenants that have data, with one step along an index for each.
+/// Returns the tenants that have data.
 pub(crate) async fn list(db: &mut Db, after: &str) -> Step<Vec<TenantId>> {
-    let steps = |(table, condition): (&str, &str)| {
-        format!(
-            "(WITH RECURSIVE t (n) AS (SELECT min(tenant) FROM @.{table} WHERE tenant > $1{condition} UNION ALL \
-             SELECT (SELECT min(x.tenant) FROM @.{table} x WHERE x.tenant > t.n{condition}) FROM t WHERE n IS NOT NULL) \
-             SELECT n FROM t WHERE n IS NOT NULL)"
-        )
-    };
-    let tables = [
-        ("sessions", ""),
-        ("events", ""),
-        ("tombstones", ""),
-        ("workspaces", ""),
-        ("bindings", ""),
-        // Those that are named have a session.
-        ("blobs", " AND named IS NULL AND state <> 'removed'"),
-    ];
-    let sql = format!("{} ORDER BY 1", tables.map(steps).join(" UNION "));
-    let statement = db.of_all(&sql).bind(after.to_owned());
+    let statement =
+        db.of_all("SELECT DISTINCT t FROM @.tenants($1) AS t (t) ORDER BY 1").bind(after.to_owned());
     found(db, statement).await
 }
 
 /// Returns the tenants with a session that is due by `until`, or holds a lease.
 pub(crate) async fn busy(db: &mut Db, after: &str, until: Timestamp) -> Step<Vec<TenantId>> {
-    let sql = "WITH RECURSIVE t (n) AS (SELECT min(tenant) FROM @.due WHERE tenant > $1 \
-        UNION ALL SELECT (SELECT min(x.tenant) FROM @.due x WHERE x.tenant > t.n) FROM t WHERE n IS NOT NULL) \
-        SELECT n FROM t WHERE n IS NOT NULL AND EXISTS (SELECT 1 FROM @.due d WHERE d.tenant = n \
-        AND (d.at <= $2 OR d.state IN ('running', 'initializing'))) ORDER BY 1";
-    let statement = db.of_all(sql).bind(after.to_owned()).bind(until.as_micros());
+    let statement = db.of_all("SELECT t FROM @.busy_tenants($1, $2) AS t (t) ORDER BY 1");
+    let statement = statement.bind(after.to_owned()).bind(until.as_micros());
     found(db, statement).await
 }
 

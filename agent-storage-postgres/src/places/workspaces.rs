@@ -64,7 +64,18 @@ fn record(row: &PgRow, at: usize, tenant: &str, id: WorkspaceId) -> Step<Workspa
 
 pub(crate) async fn load(db: &mut Db, id: WorkspaceId) -> Step<Workspace> {
     let row = row(db, id).await?;
-    record(&row, 1, &db.tenant, id)
+    record(&row, 1, &db.scope.tenant, id)
+}
+
+/// Statement that stores a workspace.
+macro_rules! put_sql {
+    ($otherwise:literal) => {
+        concat!(
+            "INSERT INTO @.workspaces (tenant, id, owner, name, status, last_accessed, crc, record) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (tenant, id) DO ",
+            $otherwise
+        )
+    };
 }
 
 pub(crate) async fn put(
@@ -83,20 +94,21 @@ pub(crate) async fn put(
     };
     workspace.prepare_put(now.as_ref(), expect)?;
     let json = workspace.to_json();
-    let sql = "INSERT INTO @.workspaces (tenant, id, owner, name, status, last_accessed, crc, record) \
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
-        ON CONFLICT (tenant, id) DO UPDATE SET name = excluded.name, status = excluded.status, \
-        last_accessed = excluded.last_accessed, crc = excluded.crc, record = excluded.record";
-    let insert = db
-        .query(sql)
+    // A row that the owner does not see may have the id.
+    let statement = db.query(if now.is_none() { put_sql!("NOTHING") } else { put_sql!("UPDATE SET name = excluded.name, \
+        status = excluded.status, last_accessed = excluded.last_accessed, crc = excluded.crc, record = excluded.record") });
+    let statement = statement
         .bind(*id.as_uuid())
         .bind(workspace.owner.as_ref().map_or("", OwnerId::as_str).to_owned())
         .bind(workspace.name.clone())
         .bind(word(workspace.status))
         .bind(workspace.last_accessed.as_micros())
-        .bind(checksum(&[&db.tenant, &key(id), &json]))
+        .bind(checksum(&[&db.scope.tenant, &key(id), &json]))
         .bind(json);
-    db.execute(insert).await?;
+    if db.execute(statement).await? == 0 {
+        let text = format!("workspace {id} cannot be created, since its id is in use; choose another id");
+        return Err(Error::new(ErrorKind::Conflict { head: None }, text).into());
+    }
     Ok(workspace)
 }
 
@@ -125,7 +137,7 @@ pub(crate) async fn load_config(db: &mut Db, id: WorkspaceId) -> Step<Option<Str
     let row = row(db, id).await?;
     let Some(crc) = row.try_get::<Option<i32>, _>(4)? else { return Ok(None) };
     let bytes = row.try_get::<Option<Vec<u8>>, _>(5)?.unwrap_or_default();
-    let fits = checksum_of_bytes([db.tenant.as_bytes(), key(id).as_bytes(), &bytes]) == crc;
+    let fits = checksum_of_bytes([db.scope.tenant.as_bytes(), key(id).as_bytes(), &bytes]) == crc;
     let config = String::from_utf8(bytes).ok().filter(|_| fits);
     let damaged = || corrupt(&format!("the configuration of workspace {id}"), "does not fit its checksum");
     Ok(Some(config.ok_or_else(damaged)?))
@@ -142,7 +154,7 @@ pub(crate) async fn save_config(
     lock(db, id).await?;
     let now = load_config(db, id).await?;
     ContentHash::check(expect, now.as_deref(), &object)?;
-    let crc = to.map(|to| checksum(&[&db.tenant, &key(id), to]));
+    let crc = to.map(|to| checksum(&[&db.scope.tenant, &key(id), to]));
     let sql = "UPDATE @.workspaces SET config_crc = $3, config = $4 WHERE tenant = $1 AND id = $2";
     let update = db.query(sql).bind(*id.as_uuid()).bind(crc).bind(to.map(|to| to.as_bytes().to_vec()));
     db.execute(update).await.map(drop)
@@ -164,7 +176,7 @@ pub(crate) async fn list(db: &mut Db, wanted: &WorkspaceQuery) -> Step<Page<Work
     let (print, limit) = (wanted.fingerprint(), wanted.limit.min(PAGE_MAX));
     let cursor = wanted.cursor.as_ref();
     let after = cursor.map(|cursor| cursor.recent_key::<WorkspaceId>(print)).transpose()?;
-    let mut sql = Sql::of_tenant(&db.tenant)?;
+    let mut sql = Sql::of_tenant(&db.scope.tenant)?;
     sql.push("SELECT id, last_accessed, crc, record");
     narrow(&mut sql, wanted)?;
     if let Some((at, id)) = after {
@@ -180,7 +192,7 @@ pub(crate) async fn list(db: &mut Db, wanted: &WorkspaceQuery) -> Step<Page<Work
     for row in rows.iter().take(limit) {
         let id = WorkspaceId::from_uuid(row.try_get::<Uuid, _>(0)?);
         last = Some(Cursor::after_recent(print, Timestamp::from_micros(row.try_get(1)?), id));
-        match record(row, 1, &db.tenant, id) {
+        match record(row, 1, &db.scope.tenant, id) {
             Ok(workspace) => page.items.push(workspace),
             Err(Fault::Refused(error)) => page.damaged.push(Damaged::of(format!("workspace {id}"), &error)),
             Err(fault) => return Err(fault),
@@ -188,7 +200,7 @@ pub(crate) async fn list(db: &mut Db, wanted: &WorkspaceQuery) -> Step<Page<Work
     }
     page.next = last.filter(|_| rows.len() > limit);
     if wanted.with_total {
-        let mut sql = Sql::of_tenant(&db.tenant)?;
+        let mut sql = Sql::of_tenant(&db.scope.tenant)?;
         sql.push("SELECT count(*)");
         narrow(&mut sql, wanted)?;
         let row = db.first(db.built(sql)).await?;

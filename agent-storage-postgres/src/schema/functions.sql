@@ -5,16 +5,18 @@ CREATE FUNCTION @.commit(
     p_tenant text, p_lock bigint, p_session uuid, p_version bigint, p_next bigint,
     p_owner text, p_workspace uuid, p_class text, p_rare text, p_state text, p_reason text, p_creator text, p_parent uuid,
     p_head bigint, p_base bigint, p_epoch bigint, p_created_at bigint, p_last_active_at bigint, p_listed_at bigint,
-    p_due_at bigint, p_record_crc integer, p_summary_crc integer, p_record text, p_summary text,
+    p_due_at bigint, p_record_crc integer, p_summary_crc integer, p_record text, p_summary text, p_shared boolean,
     p_due text, p_labels boolean, p_keys text[], p_values text[],
     p_seqs bigint[], p_types text[], p_crcs integer[], p_jsons text[],
-    p_needed text[], p_needed_bytes bigint[], p_named text[], p_named_by bigint[]
+    p_needed text[], p_needed_bytes bigint[], p_named text[], p_named_by bigint[], p_owners text
 ) RETURNS TABLE (outcome text, version bigint, record text, record_crc integer) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     parent_state text;
     found_blobs bigint;
 BEGIN
+    -- In the transaction only, whatever the connection was used for before.
+    PERFORM set_config('agent.tenant', p_tenant, true), set_config('agent.owner', p_owners, true);
     PERFORM pg_advisory_xact_lock_shared(p_lock);
     IF p_version = 0 THEN
         IF p_parent IS NOT NULL THEN
@@ -29,12 +31,12 @@ BEGIN
         INSERT INTO @.sessions VALUES (
             p_tenant, p_session, p_owner, p_workspace, p_class, p_rare, p_state, p_reason, p_creator, p_parent,
             p_head, p_base, NULL, p_next, p_epoch, p_created_at, p_last_active_at, p_listed_at, p_due_at,
-            p_record_crc, p_summary_crc, p_record, p_summary) ON CONFLICT DO NOTHING;
+            p_record_crc, p_summary_crc, p_record, p_summary, p_shared) ON CONFLICT DO NOTHING;
     ELSE
         UPDATE @.sessions s SET class = p_class, rare = p_rare, state = p_state, reason = p_reason, head = p_head,
             version = p_next, epoch = p_epoch, last_active_at = p_last_active_at, listed_at = p_listed_at,
             due_at = p_due_at, record_crc = p_record_crc, summary_crc = p_summary_crc, record = p_record,
-            summary = p_summary
+            summary = p_summary, shared = p_shared
             WHERE s.tenant = p_tenant AND s.session = p_session AND s.version = p_version;
     END IF;
     IF NOT FOUND THEN

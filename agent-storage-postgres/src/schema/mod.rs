@@ -1,9 +1,11 @@
 //! Tables: created, and checked when the store is opened.
 
-use agent_core::store::Durability;
-use agent_core::{Error, Result};
+use agent_core::store::{Durability, Isolation};
+use agent_core::{Error, ErrorKind, Result};
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
+use crate::config::PostgresConfig;
 use crate::error::{Fault, Step, is_missing};
 use crate::medium::attempts::{Mode, Site, run};
 use crate::medium::db::Db;
@@ -11,46 +13,118 @@ use crate::medium::db::Db;
 /// Number of the tables that this version reads and writes.
 pub(crate) const FORMAT: i32 = 1;
 
-const TABLES: &str = include_str!("tables.sql");
-const FUNCTIONS: &str = include_str!("functions.sql");
+const SCRIPTS: [&str; 5] = [
+    include_str!("roles.sql"),
+    include_str!("tables.sql"),
+    include_str!("functions.sql"),
+    include_str!("isolation.sql"),
+    include_str!("grants.sql"),
+];
 
 /// Number of the advisory lock of migrations, of all schemas of a database.
 const MIGRATION: i64 = 0x4147_4e54_0000_0001;
 
-/// What opening reads.
+/// What the server and the tables promise.
 #[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    /// What an acknowledged write survives, as the server is set.
+    pub(crate) durability: Durability,
+    /// Whether row security binds the user.
+    pub(crate) isolation: Isolation,
+}
+
+/// What opening reads.
+#[derive(Debug)]
 struct Found {
     format: i32,
-    /// What an acknowledged write survives, as the server is set.
     durability: Durability,
+    user: User,
+    /// True if all tables have row security, for their owner, too.
+    is_forced: bool,
 }
+
+/// User of the connection.
+#[derive(Debug)]
+struct User {
+    name: String,
+    /// True if no policy binds the user.
+    is_unbound: bool,
+}
+
+impl User {
+    /// Reads the columns of [`USER`] from index `at` on.
+    fn of(row: &PgRow, at: usize) -> Step<Self> {
+        Ok(Self { name: row.try_get(at)?, is_unbound: row.try_get(at + 1)? })
+    }
+
+    fn isolation(&self) -> Isolation {
+        if self.is_unbound { Isolation::None } else { Isolation::Database }
+    }
+
+    /// Refuses a user whom no policy binds, unless that is wanted.
+    fn check(&self, config: &PostgresConfig) -> Result<()> {
+        if !self.is_unbound || config.isolation == Isolation::None {
+            return Ok(());
+        }
+        let (name, schema) = (&self.name, &config.schema);
+        Err(Error::new(
+            ErrorKind::Denied,
+            format!(
+                "user {name} is a superuser or has BYPASSRLS, so that PostgreSQL would not keep tenants apart; connect as \
+                 {schema}_app or as another user without these rights, or set `isolation=none`"
+            ),
+        ))
+    }
+}
+
+/// Columns about the user, of the catalog `r`.
+const USER: &str = "r.rolname::text, r.rolsuper OR r.rolbypassrls";
 
 /// Reads the format of the tables and the settings of the server; `None` if there are no tables.
 async fn find(db: &mut Db) -> Step<Option<Found>> {
-    let sql = "SELECT format, current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on' \
-        AND current_setting('synchronous_commit') <> 'off' FROM @.meta";
-    let row = match db.first_once(sql).await {
+    let sql = format!(
+        "SELECT m.format, current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on' \
+         AND current_setting('synchronous_commit') <> 'off', NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute a \
+         JOIN pg_catalog.pg_class c ON c.oid = a.attrelid WHERE c.relkind = 'r' AND NOT (c.relrowsecurity AND c.relforcerowsecurity) \
+         AND c.relnamespace = (SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = m.tableoid) \
+         AND (a.attname = 'tenant' OR c.relname = 'blob_chunks')), {USER} \
+         FROM @.meta m, pg_catalog.pg_roles r WHERE r.rolname = current_user"
+    );
+    let row = match db.first_once(&sql).await {
         Err(Fault::Sql(error)) if is_missing(&error) => None,
         row => row?,
     };
     let Some(row) = row else { return Ok(None) };
-    let is_durable: bool = row.try_get(1)?;
-    let durability = if is_durable { Durability::PowerLoss } else { Durability::ProcessCrash };
-    Ok(Some(Found { format: row.try_get(0)?, durability }))
+    let durability = if row.try_get(1)? { Durability::PowerLoss } else { Durability::ProcessCrash };
+    Ok(Some(Found {
+        format: row.try_get(0)?,
+        durability,
+        is_forced: row.try_get(2)?,
+        user: User::of(&row, 3)?,
+    }))
 }
 
-/// Creates the tables if there are none, in one transaction. Of several that try at once, one does it.
-async fn migrate(db: &mut Db, schema: &str) -> Step<()> {
+/// Creates the tables and the roles if there are none, in one transaction. Of several that try at once, one does it.
+async fn migrate(db: &mut Db, config: &PostgresConfig) -> Step<()> {
+    let sql = format!("SELECT {USER} FROM pg_catalog.pg_roles r WHERE r.rolname = current_user");
+    if let Some(row) = db.first_once(&sql).await? {
+        User::of(&row, 0)?.check(config)?;
+    }
     db.run(format!("SELECT pg_advisory_xact_lock({MIGRATION})")).await?;
     // By the rows of the catalog: names that are looked up otherwise may be older than a lock that was waited for.
     let sql = "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
         WHERE n.nspname = $1 AND c.relname = 'meta'";
+    let schema = &config.schema;
     if db.first(db.of_all(sql).bind(schema.to_owned())).await?.is_some() {
         return Ok(());
     }
     db.run(format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\"")).await?;
-    for script in [TABLES, FUNCTIONS] {
-        let text = db.names.sql(script).0;
+    for script in SCRIPTS {
+        let script = script.replace("@schema", schema);
+        let script = ["owner", "app", "worker"]
+            .iter()
+            .fold(script, |script, role| script.replace(&format!("@{role}"), &format!("{schema}_{role}")));
+        let text = db.names.sql(&script).0;
         db.run(text).await?;
     }
     let sql = format!("INSERT INTO @.meta (format, readers_from) VALUES ({FORMAT}, {FORMAT})");
@@ -58,25 +132,40 @@ async fn migrate(db: &mut Db, schema: &str) -> Step<()> {
     Ok(())
 }
 
-/// Checks the tables, and creates them before that if there are none and `may_migrate`. Returns what an acknowledged write
-/// survives.
-pub(crate) async fn open(site: &Site, schema: &str, place: &str, may_migrate: bool) -> Result<Durability> {
-    let mut found = run!(site, Mode::Read, "open the store", db => find(db).await)?;
-    if found.is_none() && may_migrate {
-        run!(@ site.attempts(Mode::Shared, "create the tables of the store").long(), db => migrate(db, schema).await)?;
-        found = run!(site, Mode::Read, "open the store", db => find(db).await)?;
+/// Checks the tables and the user, and creates the tables before that if there are none and it may.
+pub(crate) async fn open(site: &Site, config: &PostgresConfig) -> Result<Opened> {
+    let find = async || run!(@ site.attempts(Mode::Read, "open the store").unset(), db => find(db).await);
+    let (mut found, place) = (find().await?, config.place());
+    if found.is_none() && config.migrate {
+        let attempts = site.attempts(Mode::Shared, "create the tables of the store").long();
+        run!(@ attempts, db => migrate(db, config).await)?;
+        found = find().await?;
     }
-    match found {
-        Some(Found { format: FORMAT, durability }) => Ok(durability),
-        Some(Found { format, .. }) if format > FORMAT => Err(Error::unsupported(format!(
-            "{place} has tables of format {format}, this version knows {FORMAT}; update the library"
-        ))),
-        Some(Found { format, .. }) => Err(Error::unsupported(format!(
-            "{place} has tables of format {format}, which was never released; this version reads {FORMAT}: use the version \
-             that wrote them, or name another schema"
-        ))),
-        None => Err(Error::not_found(format!(
+    let Some(found) = found else {
+        return Err(Error::not_found(format!(
             "{place} has no tables of a store; open it once with `migrate=true` to create them"
-        ))),
+        )));
+    };
+    match found.format {
+        FORMAT => {}
+        format if format > FORMAT => {
+            return Err(Error::unsupported(format!(
+                "{place} has tables of format {format}, this version knows {FORMAT}; update the library"
+            )));
+        }
+        format => {
+            return Err(Error::unsupported(format!(
+                "{place} has tables of format {format}, which was never released; this version reads {FORMAT}: use the version \
+                 that wrote them, or name another schema"
+            )));
+        }
     }
+    found.user.check(config)?;
+    if !found.is_forced {
+        return Err(Error::unsupported(format!(
+            "{place} has tables without row security that is forced, so that PostgreSQL would not keep tenants apart; a version \
+             before the first release made them, or somebody has changed them: use another schema, or restore a backup"
+        )));
+    }
+    Ok(Opened { durability: found.durability, isolation: found.user.isolation() })
 }

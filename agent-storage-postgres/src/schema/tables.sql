@@ -22,7 +22,7 @@ CREATE TABLE @.events (
 
 -- The records, derived from the logs. No index has a column that changes in each commit, so that the updates of whole turns
 -- are HOT: `class` and `rare` stand for the state, `listed_at` is `last_active_at` cut to its minute. `version` is random,
--- drawn anew by every writer of the row, and compared for equality only; never 0. `kept` is the last event that a purge left.
+-- drawn anew by every writer of the row, and compared for equality only; never 0. `kept` is the last event that a purge left. `shared` sessions hold data that all owners of a tenant use.
 CREATE TABLE @.sessions (
     tenant         text COLLATE "C" NOT NULL,
     session        uuid             NOT NULL,
@@ -47,6 +47,7 @@ CREATE TABLE @.sessions (
     summary_crc    integer          NOT NULL,
     record         text             NOT NULL,
     summary        text             NOT NULL,
+    shared         boolean          NOT NULL,
     PRIMARY KEY (tenant, session)
 ) WITH (fillfactor = 60);
 

@@ -5,10 +5,10 @@ mod sessions;
 
 use std::sync::Arc;
 
-use agent_core::store::{
-    BackendConfig, Damaged, DeletedTenant, Durability, Page, check_no_live_run, observed,
+use agent_core::store::{BackendConfig, Damaged, DeletedTenant, Page, check_no_live_run, observed};
+use agent_core::{
+    Backend, OpenState, OwnerId, Result, Seq, SessionId, Storage, TenantId, Timestamp, async_trait,
 };
-use agent_core::{Backend, OpenState, Result, Seq, SessionId, Storage, TenantId, Timestamp, async_trait};
 use tokio::runtime::Handle;
 use tracing::field::Empty;
 use tracing::info_span;
@@ -19,9 +19,10 @@ use crate::medium::attempts::{MARGIN, Mode, Site, run};
 use crate::medium::connections::Connections;
 use crate::medium::known::{Key, Known};
 use crate::medium::rows::lock_number;
+use crate::medium::scope::Scope;
 use crate::medium::sql::Names;
 use crate::places::tenants;
-use crate::schema;
+use crate::schema::{self, Opened};
 use crate::shared::hints::{self, Hints};
 use crate::shared::listener::{Listener, Live};
 
@@ -44,7 +45,7 @@ struct Shared {
     hints: Arc<Hints>,
     listener: Listener,
     open: OpenState,
-    durability: Durability,
+    opened: Opened,
 }
 
 impl PostgresConfig {
@@ -65,14 +66,13 @@ impl PostgresConfig {
             names: Arc::new(Names::new(&self.schema)),
             effects: self.effects.clone(),
             lock: lock_number(&self.schema, &tenant),
-            tenant,
+            scope: Scope { tenant, owner: None },
             limit: self.statement_timeout.saturating_add(MARGIN),
             long: self.long_timeout.max(self.statement_timeout).saturating_add(MARGIN),
         };
         let (at, config) = (site.clone(), self.clone());
-        let opened = runtime
-            .spawn(async move { schema::open(&at, &config.schema, &config.place(), config.migrate).await });
-        let durability = opened.await.map_err(|_| gone())??;
+        let opened = runtime.spawn(async move { schema::open(&at, &config).await });
+        let opened = opened.await.map_err(|_| gone())??;
         let open = OpenState::new(format!("the store in {}", self.place()));
         let shared = Shared {
             config: self,
@@ -82,7 +82,7 @@ impl PostgresConfig {
             hints: Arc::new(Hints::new()?),
             listener: Listener::default(),
             open,
-            durability,
+            opened,
         };
         Ok(PostgresStore { shared: Arc::new(shared), site })
     }
@@ -93,8 +93,19 @@ impl PostgresStore {
     #[must_use]
     pub fn for_tenant(&self, tenant: &TenantId) -> Self {
         let lock = lock_number(&self.shared.config.schema, tenant.as_str());
-        let site = Site { tenant: tenant.as_str().into(), lock, ..self.site.clone() };
-        Self { shared: self.shared.clone(), site }
+        let scope = Scope { tenant: tenant.as_str().into(), owner: None };
+        Self { shared: self.shared.clone(), site: Site { scope, lock, ..self.site.clone() } }
+    }
+
+    /// Returns the same store, in which only those rows are seen that one owner of the tenant may use.
+    fn narrowed(&self, owner: &OwnerId) -> Self {
+        let scope = Scope { owner: Some(owner.clone()), ..self.site.scope.clone() };
+        Self { shared: self.shared.clone(), site: Site { scope, ..self.site.clone() } }
+    }
+
+    /// Returns the same store for all owners of the tenant.
+    fn whole(&self) -> Self {
+        Self { shared: self.shared.clone(), site: self.site.whole() }
     }
 
     /// Closes the store for all of its tenants and clones: finishes the calls that have begun, and closes the connections.
@@ -175,7 +186,7 @@ impl PostgresStore {
     }
 
     fn key(&self, id: SessionId) -> Key {
-        (self.site.tenant.clone(), id)
+        (self.site.scope.tenant.clone(), id)
     }
 
     fn now(&self) -> Timestamp {
@@ -200,8 +211,9 @@ impl Backend for PostgresStore {
         let span = info_span!("store.list_tenants", store = "postgres", outcome = Empty);
         let (site, after) =
             (self.site.clone(), after.map_or_else(String::new, |after| after.as_str().to_owned()));
-        let list =
-            async move { run!(site, Mode::Read, "list tenants", db => tenants::list(db, &after).await) };
+        let list = async move {
+            run!(@ site.attempts(Mode::Read, "list tenants").unset(), db => tenants::list(db, &after).await)
+        };
         observed(span, async { self.task(list).await.map(Page::new) }).await
     }
 
@@ -210,7 +222,7 @@ impl Backend for PostgresStore {
         let (site, after) =
             (self.site.clone(), after.map_or_else(String::new, |after| after.as_str().to_owned()));
         let busy = async move {
-            run!(site, Mode::Read, "list tenants", db => tenants::busy(db, &after, until).await)
+            run!(@ site.attempts(Mode::Read, "list tenants").unset(), db => tenants::busy(db, &after, until).await)
         };
         observed(span, async { self.task(busy).await.map(Page::new) }).await
     }
@@ -227,7 +239,7 @@ impl Backend for PostgresStore {
                 run!(@ attempts, db => tenants::delete(db).await)
             };
             let deleted = store.task(delete).await;
-            self.shared.known.remove_tenant(&store.site.tenant);
+            self.shared.known.remove_tenant(&store.site.scope.tenant);
             deleted
         };
         observed(span, work).await

@@ -1,10 +1,13 @@
 //! Workspaces and the devices that are bound to them.
 
+use std::sync::Arc;
+
 use agent_core::commit::Precondition;
 use agent_core::model::Workspace;
 use agent_core::store::{Binding, BindingQuery, ContentHash, Page, WorkspaceQuery, observed};
 use agent_core::{
-    BindingStore, DeviceId, Result, Revision, SessionId, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
+    BindingStore, DeviceId, OwnerId, Result, Revision, SessionId, Timestamp, WorkspaceId, WorkspaceStore,
+    async_trait,
 };
 use tracing::field::Empty;
 use tracing::info_span;
@@ -24,6 +27,10 @@ macro_rules! step {
 
 #[async_trait]
 impl WorkspaceStore for PostgresStore {
+    fn of_owner(&self, owner: &OwnerId) -> Option<Arc<dyn WorkspaceStore>> {
+        Some(Arc::new(self.narrowed(owner)))
+    }
+
     async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
         let span = info_span!("store.load_workspace", store = "postgres", workspace = %id, outcome = Empty);
         step!(self, span, Mode::Read, "read a workspace", db => workspaces::load(db, id))

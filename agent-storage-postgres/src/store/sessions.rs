@@ -14,7 +14,7 @@ use agent_core::store::{
     SessionQuery, SweepBlobs, SweptBlobs, observed,
 };
 use agent_core::{
-    Epoch, ErrorKind, Result, Seq, SessionId, SessionStore, Timestamp, WriteOutcome, async_trait,
+    Epoch, ErrorKind, OwnerId, Result, Seq, SessionId, SessionStore, Timestamp, WriteOutcome, async_trait,
 };
 use tracing::field::Empty;
 use tracing::info_span;
@@ -103,9 +103,11 @@ impl SessionStore for PostgresStore {
         let span = info_span!("store.purge", store = "postgres", session = %purge.session, outcome = Empty);
         let work = async {
             // A fork without its row would not be found, and would lose the events that it reads.
-            let site = self.site.clone();
+            // The forks of all owners count.
+            let whole = self.whole();
+            let site = whole.site.clone();
             self.task(async move { find_rows(&site).await }).await?;
-            let purge = purge.sparing_forks(self).await?;
+            let purge = purge.sparing_forks(&whole).await?;
             let (site, shared, key) = (self.site.clone(), self.shared.clone(), self.key(purge.session));
             let task = self.task(async move {
                 let attempts = site.attempts(Mode::Shared, "purge a session").long();
@@ -125,9 +127,14 @@ impl SessionStore for PostgresStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(Scope::Network, self.shared.durability)
+        Capabilities::new(Scope::Network, self.shared.opened.durability)
             .with_blobs(BLOB_MAX_BYTES)
             .with_recency(RECENCY)
+            .with_isolation(self.shared.opened.isolation)
+    }
+
+    fn of_owner(&self, owner: &OwnerId) -> Option<Arc<dyn SessionStore>> {
+        Some(Arc::new(self.narrowed(owner)))
     }
 
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
@@ -135,7 +142,7 @@ impl SessionStore for PostgresStore {
         let work = async {
             self.listen();
             let live = &self.shared.live;
-            let mut changed = live.heads.watch(&self.site.tenant, id);
+            let mut changed = live.heads.watch(&self.site.scope.tenant, id);
             let mut pause = POLL;
             loop {
                 // What changes after that is heard, but for what a process did that ended before it told others.
@@ -296,7 +303,7 @@ impl Maintenance for PostgresStore {
         let span = info_span!("store.rebuild", store = "postgres", outcome = Empty);
         let (site, shared) = (self.site.clone(), self.shared.clone());
         let rebuild = async move {
-            shared.known.remove_tenant(&site.tenant);
+            shared.known.remove_tenant(&site.scope.tenant);
             rebuild::all(&site).await
         };
         observed(span, self.task(rebuild)).await
@@ -373,6 +380,7 @@ async fn list(site: &Site, query: &SessionQuery) -> Result<Page<SessionSummary>>
 
 /// Writes a session's row again, whose summary is damaged.
 async fn mended_row(site: &Site, id: SessionId) -> Result<()> {
+    let site = site.whole();
     run!(@ site.attempts(Mode::Alone, "rebuild a session").long(), db => rebuild::again(db, id).await)
 }
 

@@ -9,13 +9,14 @@ use agent_core::{ErrorKind, SessionStore, SessionStoreExt, WriteOutcome};
 use sqlx::Executor;
 
 use crate::proxy::Proxy;
-use crate::{SERVER, Scene, connect, message};
+use crate::{SERVER, Scene, address_of, connect, message};
 
 /// An answer that is lost after the commit was sent: the outcome is unknown, and the commit that is sent again is found to
 /// be applied.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_whose_answer_is_lost_is_unknown_and_takes_effect_once() {
-    let (scene, proxy) = (Scene::new(), Proxy::before(SERVER.address()));
+    let scene = Scene::with_tables().await;
+    let proxy = Proxy::before(&address_of(&scene.app()));
     let store = scene.config_at(&proxy.address).with_connections(1).open().await.unwrap();
     let session = scene.create(&store).await;
     let first = store.sessions(&scene.effects).append(session.id, session.head, message("a")).await.unwrap();
@@ -31,11 +32,11 @@ async fn a_commit_whose_answer_is_lost_is_unknown_and_takes_effect_once() {
 /// Connections are ended while eight writers work: what was acknowledged is stored, each message once.
 #[tokio::test(flavor = "multi_thread")]
 async fn ended_connections_lose_nothing() {
-    let scene = Scene::new();
+    let scene = Scene::with_tables().await;
     let store = scene.config().with_connections(8).open().await.unwrap();
     let end =
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'ended'";
-    let ended = scene.config_at(&format!("{}?application_name=ended", SERVER.address()));
+    let ended = scene.config_at(&scene.address_named("ended"));
     let ended = ended.with_connections(8).open().await.unwrap();
     let mut writers = Vec::new();
     for _ in 0..8 {
@@ -124,8 +125,8 @@ async fn a_writer_that_waits_for_a_purge_finds_a_deleted_session() {
 /// Reads and writes in transactions do not notice that idle connections were ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn ended_idle_connections_are_replaced() {
-    let scene = Scene::new();
-    let store = scene.config_at(&format!("{}?application_name=idle", SERVER.address())).open().await.unwrap();
+    let scene = Scene::with_tables().await;
+    let store = scene.config_at(&scene.address_named("idle")).open().await.unwrap();
     let session = scene.create(&store).await;
     for _ in 0..3 {
         let end =
@@ -138,9 +139,7 @@ async fn ended_idle_connections_are_replaced() {
 /// A writer that meets a lock fails in time, has written nothing, and its words are not in the server's log.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_lock_is_a_timeout_and_no_content_is_logged() {
-    let scene = Scene::new();
-    // Others create their tables at the same time, and this one waits for them.
-    scene.open().await;
+    let scene = Scene::with_tables().await;
     let store = scene.config().with_lock_timeout(Duration::from_millis(100)).open().await.unwrap();
     let session = scene.create(&store).await;
     let mut holder = connect().await;

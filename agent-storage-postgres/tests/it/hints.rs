@@ -54,7 +54,7 @@ async fn within(waiting: JoinHandle<Result<Seq>>) -> Result<Seq> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_by_another_store_is_noticed_without_looking() {
-    let scene = Scene::new();
+    let scene = Scene::with_tables().await;
     let (store, other) = (scene.open_without_looking().await, scene.open().await);
     let session = scene.create(&store).await;
     let mut seen = session.head;
@@ -70,7 +70,7 @@ async fn a_change_by_another_store_is_noticed_without_looking() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listener_whose_connection_ends_listens_again_and_misses_nothing() {
-    let scene = Scene::new();
+    let scene = Scene::with_tables().await;
     let (store, other) = (scene.open_without_looking().await, scene.open().await);
     let session = scene.create(&store).await;
     let mut seen = session.head;
@@ -89,7 +89,7 @@ async fn a_listener_whose_connection_ends_listens_again_and_misses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_hints_are_not_believed() {
-    let scene = Scene::new();
+    let scene = Scene::with_tables().await;
     let (store, other) = (scene.open_without_looking().await, scene.open().await);
     let session = scene.create(&store).await;
     let waiting = wait(&store, &session, session.head);
@@ -107,7 +107,7 @@ async fn forged_hints_are_not_believed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_closed_or_dropped_listens_no_more() {
-    let scene = Scene::new();
+    let scene = Scene::with_tables().await;
     let (store, dropped) = (scene.open_without_looking().await, scene.open_without_looking().await);
     let session = scene.create(&store).await;
     let waiting = wait(&store, &session, session.head);
@@ -126,7 +126,7 @@ async fn a_store_that_is_closed_or_dropped_listens_no_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_commits_are_one_hint() {
-    let scene = Scene::new();
+    let scene = Scene::with_tables().await;
     let store = scene.config().with_hint_interval(NEVER).open().await.unwrap();
     let mut listener = PgListener::connect(SERVER.address()).await.unwrap();
     listener.listen(&scene.schema).await.unwrap();
@@ -156,7 +156,7 @@ async fn many_commits_are_one_hint() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_listens_where_it_is_told_to() {
-    let scene = Scene::new();
+    let scene = Scene::with_tables().await;
     let elsewhere = format!("{}?application_name=elsewhere", SERVER.address());
     let store = scene.config().with_option("listen", &elsewhere).unwrap().open().await.unwrap();
     let session = scene.create(&store).await;
@@ -166,7 +166,7 @@ async fn a_store_listens_where_it_is_told_to() {
     assert_eq!(scene.number(&sql.replace("{}", &scene.schema)).await, 1);
     waiting.abort();
 
-    let scene = Scene::new();
+    let scene = Scene::with_tables().await;
     let config = scene.config().with_poll_interval(NEVER).with_option("listen", "off").unwrap();
     let (store, other) = (config.open().await.unwrap(), scene.open().await);
     let session = scene.create(&store).await;

@@ -4,6 +4,7 @@
 
 mod breaks;
 mod hints;
+mod isolation;
 mod limits;
 mod opening;
 mod proxy;
@@ -27,7 +28,7 @@ use agent_storage_postgres::{PostgresConfig, PostgresStore};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Executor, Row};
 
-use crate::support::Server;
+use crate::support::{OWNER, Server};
 
 /// Server of all tests of this program. It is stopped by [`stop`] when the program ends.
 static SERVER: LazyLock<Server> = LazyLock::new(Server::start_for_program);
@@ -44,16 +45,46 @@ impl Scene {
         Self { schema: format!("t{}", COUNT.fetch_add(1, Ordering::Relaxed)), effects: Effects::default() }
     }
 
-    /// Options at an address: that of the server, or of a proxy before it.
+    /// Scene with tables.
+    async fn with_tables() -> Self {
+        let scene = Self::new();
+        scene.migrate().await;
+        scene
+    }
+
+    /// Options at an address.
     fn config_at(&self, address: &str) -> PostgresConfig {
-        PostgresConfig::from_url(address).unwrap().with_schema(&self.schema).unwrap().with_migrate(true)
+        PostgresConfig::from_url(address).unwrap().with_schema(&self.schema).unwrap()
     }
 
+    /// Name of the user with the rights of a program.
+    fn app(&self) -> String {
+        format!("{}_app", self.schema)
+    }
+
+    /// Options of a program.
     fn config(&self) -> PostgresConfig {
-        self.config_at(SERVER.address())
+        self.config_at(&address_of(&self.app()))
     }
 
+    /// Options of whoever creates the tables.
+    fn config_of_owner(&self) -> PostgresConfig {
+        self.config_at(&address_of(OWNER)).with_migrate(true)
+    }
+
+    /// Address of a program, with the name of its connections.
+    fn address_named(&self, name: &str) -> String {
+        format!("{}?application_name={name}", address_of(&self.app()))
+    }
+
+    /// Creates the tables, if there are none.
+    async fn migrate(&self) {
+        self.config_of_owner().open().await.unwrap().close().await.unwrap();
+    }
+
+    /// Opens the store as a program does.
     async fn open(&self) -> PostgresStore {
+        self.migrate().await;
         self.config().open().await.unwrap()
     }
 
@@ -75,6 +106,11 @@ impl Scene {
         let sql = sql.replace("@.", &format!("\"{}\".", self.schema));
         conn.fetch_one(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap().get(0)
     }
+}
+
+/// Returns the address of the server's database for a user.
+fn address_of(user: &str) -> String {
+    support::address_of(SERVER.address(), user)
 }
 
 async fn connect() -> PgConnection {

@@ -10,11 +10,12 @@ use crate::Scene;
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_are_created_only_if_that_is_wanted() {
     let scene = Scene::new();
-    let error = scene.config().with_migrate(false).open().await.unwrap_err();
+    let config = || scene.config_of_owner().with_migrate(false);
+    let error = config().open().await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::NotFound);
     assert!(error.to_string().contains("migrate=true"), "{error}");
-    scene.open().await.close().await.unwrap();
-    scene.config().with_migrate(false).open().await.unwrap();
+    scene.migrate().await;
+    config().open().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,7 +33,7 @@ async fn other_formats_are_refused_by_number() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_eight_that_create_the_tables_one_does() {
     let scene = Scene::new();
-    let openings: Vec<_> = (0..8).map(|_| tokio::spawn(scene.config().open())).collect();
+    let openings: Vec<_> = (0..8).map(|_| tokio::spawn(scene.config_of_owner().open())).collect();
     for opening in openings {
         let store = opening.await.unwrap().unwrap();
         assert!(store.list(SessionQuery::new()).await.unwrap().items.is_empty());

@@ -4,11 +4,12 @@ use agent_core::store::{ReadEvents, SessionQuery};
 use agent_core::{SessionStore, SessionStoreExt};
 
 use crate::proxy::Proxy;
-use crate::{SERVER, Scene, message};
+use crate::{Scene, address_of, message};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_and_a_read_are_one_round_trip_each() {
-    let (scene, proxy) = (Scene::new(), Proxy::before(SERVER.address()));
+    let scene = Scene::with_tables().await;
+    let proxy = Proxy::before(&address_of(&scene.app()));
     // Hints of the commits are not counted: none is sent in a minute.
     let config = scene.config_at(&proxy.address).with_hint_interval(std::time::Duration::from_secs(60));
     let store = config.with_connections(1).open().await.unwrap();

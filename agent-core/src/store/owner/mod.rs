@@ -21,7 +21,10 @@ const REMEMBERED_MAX: usize = 4096;
 #[derive(Debug)]
 struct OwnerStore {
     owner: OwnerId,
+    /// Stores of the tenant, in which is looked up whose something is.
     tenant: Storage,
+    /// Stores through which the owner's work is done: those of the tenant, narrowed if the backend can do that.
+    own: Storage,
     known: Mutex<Known>,
 }
 
@@ -99,8 +102,14 @@ impl Storage {
     /// ```
     #[must_use]
     pub fn for_owner(&self, owner: &OwnerId) -> Self {
-        let (owner, tenant) = (owner.clone(), self.clone());
-        let store = Arc::new(OwnerStore { owner: owner.clone(), tenant, known: Mutex::default() });
+        let (owner, tenant, mut own) = (owner.clone(), self.clone(), self.clone());
+        if let Some(sessions) = self.sessions.store().of_owner(&owner) {
+            own = own.with_session_store(sessions);
+        }
+        if let Some(workspaces) = self.workspaces.of_owner(&owner) {
+            own.workspaces = workspaces;
+        }
+        let store = Arc::new(OwnerStore { owner: owner.clone(), tenant, own, known: Mutex::default() });
         Self::from(store).with_effects(self.effects().clone()).with_owner(owner)
     }
 }

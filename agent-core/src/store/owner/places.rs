@@ -17,7 +17,7 @@ impl OwnerStore {
         if self.check_workspace(id).await? == Share::Own {
             return Ok(());
         }
-        self.tenant.workspaces.load(id).await?;
+        self.own.workspaces.load(id).await?;
         Err(self.only_for_tenant(&format!("a change of workspace {id}, which has no owner,")))
     }
 
@@ -68,7 +68,7 @@ fn device_is_taken(device: &DeviceId) -> Error {
 #[async_trait]
 impl WorkspaceStore for OwnerStore {
     async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
-        let workspace = self.tenant.workspaces.load(id).await;
+        let workspace = self.own.workspaces.load(id).await;
         let workspace = workspace.map_err(|error| unread(format_args!("workspace {id}"), error))?;
         match self.remember_share(id, workspace.owner.as_ref()) {
             Share::Others => Err(no_workspace(id)),
@@ -87,19 +87,19 @@ impl WorkspaceStore for OwnerStore {
         } else {
             workspace.owner = Some(self.owner.clone());
         }
-        self.tenant.workspaces.put(workspace, expect).await
+        self.own.workspaces.put(workspace, expect).await
     }
 
     async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
         self.check_workspace(id).await?;
-        self.tenant.workspaces.touch(id, at).await
+        self.own.workspaces.touch(id, at).await
     }
 
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
         self.check_owner(query.owner.as_ref())?;
         let mut query = query;
         query.with_unowned |= query.owner.is_none();
-        let mut page = self.tenant.workspaces.list(query.with_owner(self.owner.clone())).await?;
+        let mut page = self.own.workspaces.list(query.with_owner(self.owner.clone())).await?;
         // Whose a workspace was that cannot be read is not known.
         page.damaged.clear();
         Ok(page)
@@ -111,16 +111,16 @@ impl WorkspaceStore for OwnerStore {
             Err(error) if *error.kind() == ErrorKind::Deleted => {}
             checked => checked?,
         }
-        self.tenant.workspaces.delete(id).await
+        self.own.workspaces.delete(id).await
     }
 
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
         self.check_workspace(id).await?;
-        self.tenant.workspaces.load_config(id).await
+        self.own.workspaces.load_config(id).await
     }
 
     async fn load_with_config(&self, id: WorkspaceId) -> Result<(Workspace, Option<String>)> {
-        let loaded = self.tenant.workspaces.load_with_config(id).await;
+        let loaded = self.own.workspaces.load_with_config(id).await;
         let (workspace, config) = loaded.map_err(|error| unread(format_args!("workspace {id}"), error))?;
         match self.remember_share(id, workspace.owner.as_ref()) {
             Share::Others => Err(no_workspace(id)),
@@ -135,7 +135,7 @@ impl WorkspaceStore for OwnerStore {
         expect: Precondition<ContentHash>,
     ) -> Result<()> {
         self.check_own(id).await?;
-        self.tenant.workspaces.save_config(id, text, expect).await
+        self.own.workspaces.save_config(id, text, expect).await
     }
 
     async fn close(&self) -> Result<()> {

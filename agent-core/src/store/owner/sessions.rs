@@ -39,9 +39,9 @@ impl SessionStore for OwnerStore {
             if self.check_session(id).await? == Seen::Shared {
                 self.check_addition(&commit)?;
             }
-            return self.tenant.sessions.commit(commit).await;
+            return self.own.sessions.commit(commit).await;
         }
-        let committed = match self.tenant.sessions.commit(commit).await {
+        let committed = match self.own.sessions.commit(commit).await {
             Ok(committed) => committed,
             Err(error) => return Err(self.hide_holder(id, error).await),
         };
@@ -54,7 +54,7 @@ impl SessionStore for OwnerStore {
     }
 
     async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
-        let session = self.tenant.sessions.load(id).await;
+        let session = self.own.sessions.load(id).await;
         let session = session.map_err(|error| unread(format_args!("session {id}"), error))?;
         self.check_record(&session).await?;
         Ok(session)
@@ -62,7 +62,7 @@ impl SessionStore for OwnerStore {
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
         self.check_session(id).await?;
-        self.tenant.sessions.read(id, read).await
+        self.own.sessions.read(id, read).await
     }
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
@@ -73,7 +73,7 @@ impl SessionStore for OwnerStore {
         };
         // In a workspace of the owner are no sessions of another one, but some may have none.
         let query = if is_own { query } else { query.with_owner(self.owner.clone()) };
-        let mut page = self.tenant.sessions.list(query).await?;
+        let mut page = self.own.sessions.list(query).await?;
         page.items.retain(|item| item.owner.as_ref().map_or(is_own, |owner| *owner == self.owner));
         if !is_own {
             // Whose a session was that cannot be read is not known.
@@ -84,7 +84,7 @@ impl SessionStore for OwnerStore {
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
         self.check_own_session(purge.session, "a purge").await?;
-        self.tenant.sessions.purge(purge).await
+        self.own.sessions.purge(purge).await
     }
 
     fn leases(&self) -> &dyn LeaseStore {
@@ -105,7 +105,7 @@ impl SessionStore for OwnerStore {
 
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
         self.check_session(id).await?;
-        self.tenant.sessions.changed(id, seen).await
+        self.own.sessions.changed(id, seen).await
     }
 
     async fn close(&self) -> Result<()> {
@@ -241,12 +241,12 @@ fn id_is_taken(id: SessionId) -> Error {
 impl LeaseStore for OwnerStore {
     async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         self.check_session(id).await?;
-        self.tenant.sessions.leases().heartbeat(id, epoch).await
+        self.own.sessions.leases().heartbeat(id, epoch).await
     }
 
     async fn status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
         self.check_session(id).await?;
-        self.tenant.sessions.leases().status(id, epoch).await
+        self.own.sessions.leases().status(id, epoch).await
     }
 }
 
@@ -255,17 +255,17 @@ impl BlobStore for OwnerStore {
     async fn put(&self, put: PutBlob) -> Result<()> {
         // The session may be created later.
         self.check_session_if_any(put.session).await?;
-        self.tenant.sessions.blobs().put(put).await
+        self.own.sessions.blobs().put(put).await
     }
 
     async fn read(&self, read: ReadBlob) -> Result<BlobContent> {
         self.check_session(read.session).await?;
-        self.tenant.sessions.blobs().read(read).await
+        self.own.sessions.blobs().read(read).await
     }
 
     async fn list(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
         self.check_session(query.session).await?;
-        self.tenant.sessions.blobs().list(query).await
+        self.own.sessions.blobs().list(query).await
     }
 
     async fn sweep(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
@@ -273,7 +273,7 @@ impl BlobStore for OwnerStore {
             return Err(self.only_for_tenant("a sweep of the blobs without a session"));
         };
         self.check_own_session(session, "a sweep").await?;
-        self.tenant.sessions.blobs().sweep(sweep).await
+        self.own.sessions.blobs().sweep(sweep).await
     }
 }
 

@@ -15,6 +15,9 @@ const ADDRESS: &str = "AGENT_POSTGRES_TEST";
 /// User under which the server runs if the test is root, which PostgreSQL refuses.
 const USER: &str = "postgres";
 
+/// User who owns the tables, and may create roles.
+pub(crate) const OWNER: &str = "owner";
+
 /// Running server, which is stopped, and its data removed, when this is dropped.
 pub(crate) struct Server {
     address: String,
@@ -83,6 +86,11 @@ impl Server {
         let address = format!("postgres://{USER}@127.0.0.1:{port}/postgres");
         let server = Self { address, own: Some((folder, bin)), options, log: None };
         server.start_again();
+        let roles =
+            format!("CREATE ROLE {OWNER} LOGIN CREATEROLE; GRANT CREATE ON DATABASE postgres TO {OWNER}");
+        if let Some((_, bin)) = &server.own {
+            run(bin, "psql", &["-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", &roles, &server.address]);
+        }
         server
     }
 
@@ -129,7 +137,7 @@ impl Server {
         fs::read_to_string(self.log.as_ref().expect("the server is this program's")).unwrap()
     }
 
-    /// Returns the address of the server's database.
+    /// Returns the address of the server's database, for a superuser.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -143,6 +151,11 @@ impl Server {
             Command::new(program).args(std::env::args_os().skip(1)).env(ADDRESS, &self.address).status();
         Some(status.unwrap().code().unwrap_or(1))
     }
+}
+
+/// Returns an address with another user.
+pub(crate) fn address_of(address: &str, user: &str) -> String {
+    address.replacen(&format!("//{USER}@"), &format!("//{user}@"), 1)
 }
 
 impl Drop for Server {
