@@ -9,14 +9,14 @@ use agent_core::{ErrorKind, SessionStore, SessionStoreExt, WriteOutcome};
 use sqlx::Executor;
 
 use crate::proxy::Proxy;
-use crate::{SERVER, Scene, address_of, connect, message};
+use crate::{SERVER, Scene, connect, message};
 
 /// An answer that is lost after the commit was sent: the outcome is unknown, and the commit that is sent again is found to
 /// be applied.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_whose_answer_is_lost_is_unknown_and_takes_effect_once() {
     let scene = Scene::with_tables().await;
-    let proxy = Proxy::before(&address_of(&scene.app()));
+    let proxy = Proxy::before(&scene.address(&scene.app()));
     let store = scene.config_at(&proxy.address).with_connections(1).open().await.unwrap();
     let session = scene.create(&store).await;
     let first = store.sessions(&scene.effects).append(session.id, session.head, message("a")).await.unwrap();

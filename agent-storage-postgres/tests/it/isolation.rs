@@ -13,7 +13,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Executor, Row};
 
 use crate::support::OWNER;
-use crate::{Scene, address_of, connect, message};
+use crate::{Scene, message};
 
 const TABLES: [&str; 10] = [
     "sessions",
@@ -78,8 +78,8 @@ async fn fill(scene: &Scene, store: &PostgresStore) -> std::sync::Arc<SessionRec
 }
 
 /// Connection of a user with settings.
-async fn connect_as(user: &str, settings: &[(&str, &str)]) -> PgConnection {
-    let mut conn = PgConnection::connect(&address_of(user)).await.unwrap();
+async fn connect_as(scene: &Scene, user: &str, settings: &[(&str, &str)]) -> PgConnection {
+    let mut conn = PgConnection::connect(&scene.address(user)).await.unwrap();
     for (name, value) in settings {
         let set = sqlx::query("SELECT set_config($1, $2, false)").bind(*name).bind(*value);
         conn.execute(set).await.unwrap();
@@ -98,7 +98,7 @@ async fn raw(conn: &mut PgConnection, scene: &Scene, sql: &str) -> Result<u64, S
 
 /// Returns a checksum of all rows.
 async fn rows(scene: &Scene) -> Vec<String> {
-    let mut conn = connect().await;
+    let mut conn = scene.connect().await;
     let mut sums = Vec::new();
     for table in TABLES {
         let sql = format!(
@@ -131,7 +131,7 @@ async fn raw_sql_sees_and_changes_nothing_of_others() {
     ];
     for user in [&scene.app(), OWNER] {
         for case in cases {
-            let mut conn = connect_as(user, case).await;
+            let mut conn = connect_as(&scene, user, case).await;
             for table in TABLES {
                 let what = format!("{table} for {user} with {case:?}");
                 let column = if table == "blob_chunks" { "crc" } else { "tenant" };
@@ -159,7 +159,8 @@ async fn raw_sql_sees_and_changes_nothing_of_others() {
     assert_eq!(rows(&scene).await, before);
     // All of it is seen with the right settings, so that the above says something.
     for owner in ["*", "=alice"] {
-        let mut conn = connect_as(&scene.app(), &[("agent.tenant", "acme"), ("agent.owner", owner)]).await;
+        let mut conn =
+            connect_as(&scene, &scene.app(), &[("agent.tenant", "acme"), ("agent.owner", owner)]).await;
         for table in TABLES {
             let seen = raw(&mut conn, &scene, &format!("SELECT 1 FROM @.{table}")).await;
             assert!(seen.is_ok_and(|count| count > 0), "{table} for {owner}");
@@ -186,7 +187,7 @@ async fn owners_see_their_own_and_what_is_shared() {
 
     let app = scene.app();
     let seen = async |owner: &str, table: &str, column: &str| {
-        let mut conn = connect_as(&app, &[("agent.tenant", "acme"), ("agent.owner", owner)]).await;
+        let mut conn = connect_as(&scene, &app, &[("agent.tenant", "acme"), ("agent.owner", owner)]).await;
         let sql = format!("SELECT DISTINCT {column} FROM \"{}\".{table} ORDER BY 1", scene.schema);
         let rows = conn.fetch_all(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
         rows.iter().map(|row| row.get::<sqlx::types::Uuid, _>(0)).collect::<Vec<_>>()
@@ -207,7 +208,7 @@ async fn owners_see_their_own_and_what_is_shared() {
     assert_eq!(seen("=alice", "workspaces", "id").await, places);
 
     // They use a workspace without an owner, and neither delete it nor create one; nothing is written for another owner.
-    let mut conn = connect_as(&app, &[("agent.tenant", "acme"), ("agent.owner", "=alice")]).await;
+    let mut conn = connect_as(&scene, &app, &[("agent.tenant", "acme"), ("agent.owner", "=alice")]).await;
     let refused = Err("42501".to_owned());
     let id = of_nobody.as_uuid();
     let touch = format!("UPDATE @.workspaces SET last_accessed = 1 WHERE id = '{id}'");
@@ -299,7 +300,7 @@ async fn users_whom_no_policy_binds_are_refused_by_name() {
     let bypasses = format!("{}_bypasses", scene.schema);
     scene.run(&format!("CREATE ROLE {bypasses} LOGIN BYPASSRLS; GRANT {} TO {bypasses}", scene.app())).await;
     for user in ["postgres", &bypasses] {
-        let config = scene.config_at(&address_of(user));
+        let config = scene.config_at(&scene.address(user));
         let error = config.clone().open().await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Denied);
         assert!(error.to_string().contains(&format!("user {user} ")), "{error}");
@@ -307,7 +308,8 @@ async fn users_whom_no_policy_binds_are_refused_by_name() {
         assert_eq!(store.capabilities().isolation, Isolation::None);
         scene.create(&store).await;
     }
-    let error = Scene::new().config_at(&address_of("postgres")).with_migrate(true).open().await.unwrap_err();
+    let error =
+        Scene::new().config_at(&scene.address("postgres")).with_migrate(true).open().await.unwrap_err();
     assert!(error.to_string().contains("user postgres "), "{error}");
 }
 
@@ -333,14 +335,14 @@ async fn one_user_without_roles_is_enough() {
     let scene = Scene::new();
     let alone = format!("{}_alone", scene.schema);
     scene.run(&format!("CREATE ROLE {alone} LOGIN; GRANT CREATE ON DATABASE postgres TO {alone}")).await;
-    let store = scene.config_at(&address_of(&alone)).with_migrate(true).open().await.unwrap();
+    let store = scene.config_at(&scene.address(&alone)).with_migrate(true).open().await.unwrap();
     assert_eq!(store.capabilities().isolation, Isolation::Database);
     let session = fill(&scene, &store).await;
     let acme = Backend::tenant(&store, &tenant("acme"));
     assert_eq!(acme.sessions.load(session.id).await.unwrap().head, session.head);
     assert_eq!(store.tenants(None).await.unwrap().items, [tenant("acme")]);
     assert_eq!(store.busy_tenants(scene.effects.now(), None).await.unwrap().items, [tenant("acme")]);
-    let mut conn = connect_as(&alone, &[]).await;
+    let mut conn = connect_as(&scene, &alone, &[]).await;
     for table in TABLES {
         assert_eq!(raw(&mut conn, &scene, &format!("SELECT 1 FROM @.{table}")).await, Ok(0), "{table}");
     }
@@ -352,7 +354,7 @@ async fn one_user_without_roles_is_enough() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_superuser_gives_the_tables_away() {
     let scene = Scene::new();
-    let config = scene.config_at(&address_of("postgres")).with_isolation(Isolation::None);
+    let config = scene.config_at(&scene.address("postgres")).with_isolation(Isolation::None);
     config.with_migrate(true).open().await.unwrap().close().await.unwrap();
     let store = scene.config().open().await.unwrap();
     fill(&scene, &store).await;

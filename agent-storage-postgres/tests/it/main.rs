@@ -36,13 +36,25 @@ static SERVER: LazyLock<Server> = LazyLock::new(Server::start_for_program);
 /// Store of one test, in a schema of its own.
 struct Scene {
     schema: String,
+    database: String,
     effects: Effects,
 }
 
 impl Scene {
     fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        Self { schema: format!("t{}", COUNT.fetch_add(1, Ordering::Relaxed)), effects: Effects::default() }
+        let schema = format!("t{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        Self { schema, database: "postgres".to_owned(), effects: Effects::default() }
+    }
+
+    /// Scene with tables in a database of its own, in which no other test holds a transaction open.
+    async fn in_own_database() -> Self {
+        let mut scene = Self::new();
+        scene.run(&format!("CREATE DATABASE {}", scene.schema)).await;
+        scene.run(&format!("GRANT CREATE ON DATABASE {} TO {OWNER}", scene.schema)).await;
+        scene.database.clone_from(&scene.schema);
+        scene.migrate().await;
+        scene
     }
 
     /// Scene with tables.
@@ -62,19 +74,31 @@ impl Scene {
         format!("{}_app", self.schema)
     }
 
+    /// Address of the database for a user.
+    fn address(&self, user: &str) -> String {
+        let address = support::address_of(SERVER.address(), user);
+        let (server, _) = address.rsplit_once('/').unwrap();
+        format!("{server}/{}", self.database)
+    }
+
+    /// Connection of a superuser.
+    async fn connect(&self) -> PgConnection {
+        PgConnection::connect(&self.address("postgres")).await.unwrap()
+    }
+
     /// Options of a program.
     fn config(&self) -> PostgresConfig {
-        self.config_at(&address_of(&self.app()))
+        self.config_at(&self.address(&self.app()))
     }
 
     /// Options of whoever creates the tables.
     fn config_of_owner(&self) -> PostgresConfig {
-        self.config_at(&address_of(OWNER)).with_migrate(true)
+        self.config_at(&self.address(OWNER)).with_migrate(true)
     }
 
     /// Address of a program, with the name of its connections.
     fn address_named(&self, name: &str) -> String {
-        format!("{}?application_name={name}", address_of(&self.app()))
+        format!("{}?application_name={name}", self.address(&self.app()))
     }
 
     /// Creates the tables, if there are none.
@@ -95,22 +119,17 @@ impl Scene {
 
     /// Runs statements of the test's own, in which `@.` stands for the schema.
     async fn run(&self, sql: &str) {
-        let mut conn = connect().await;
+        let mut conn = self.connect().await;
         let sql = sql.replace("@.", &format!("\"{}\".", self.schema));
         conn.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
     }
 
     /// Returns the number in the first column of a statement's first row.
     async fn number(&self, sql: &str) -> i64 {
-        let mut conn = connect().await;
+        let mut conn = self.connect().await;
         let sql = sql.replace("@.", &format!("\"{}\".", self.schema));
         conn.fetch_one(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap().get(0)
     }
-}
-
-/// Returns the address of the server's database for a user.
-fn address_of(user: &str) -> String {
-    support::address_of(SERVER.address(), user)
 }
 
 async fn connect() -> PgConnection {

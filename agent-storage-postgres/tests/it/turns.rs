@@ -4,12 +4,12 @@ use agent_core::store::{ReadEvents, SessionQuery};
 use agent_core::{SessionStore, SessionStoreExt};
 
 use crate::proxy::Proxy;
-use crate::{Scene, address_of, message};
+use crate::{Scene, message};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_and_a_read_are_one_round_trip_each() {
     let scene = Scene::with_tables().await;
-    let proxy = Proxy::before(&address_of(&scene.app()));
+    let proxy = Proxy::before(&scene.address(&scene.app()));
     // Hints of the commits are not counted: none is sent in a minute.
     let config = scene.config_at(&proxy.address).with_hint_interval(std::time::Duration::from_secs(60));
     let store = config.with_connections(1).open().await.unwrap();
@@ -43,7 +43,7 @@ async fn a_commit_and_a_read_are_one_round_trip_each() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_of_a_conversation_change_no_index() {
-    let scene = Scene::new();
+    let scene = Scene::in_own_database().await;
     let store = scene.open().await;
     let session = scene.create(&store).await;
     let mut head = session.head;
