@@ -55,7 +55,7 @@ CREATE INDEX sessions_by_class ON @.sessions (tenant, class, listed_at DESC, ses
 CREATE INDEX sessions_by_workspace ON @.sessions (tenant, workspace, class, listed_at DESC, session DESC);
 CREATE INDEX sessions_by_creator ON @.sessions (tenant, creator, class, listed_at DESC, session DESC);
 CREATE INDEX sessions_by_owner ON @.sessions (tenant, owner, class, listed_at DESC, session DESC) WHERE owner <> '';
-CREATE INDEX sessions_by_parent ON @.sessions (tenant, parent, session) WHERE parent IS NOT NULL;
+CREATE INDEX sessions_by_parent ON @.sessions (tenant, parent, class, listed_at DESC, session DESC) WHERE parent IS NOT NULL;
 CREATE INDEX sessions_rare ON @.sessions (tenant, rare, listed_at DESC, session DESC) WHERE rare IS NOT NULL;
 
 CREATE TABLE @.labels (

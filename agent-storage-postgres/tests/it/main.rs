@@ -7,6 +7,7 @@ mod hints;
 mod isolation;
 mod limits;
 mod opening;
+mod plans;
 mod proxy;
 #[path = "../../../tests/tests/runtime/scheduled.rs"]
 mod scheduled;
