@@ -8,7 +8,7 @@ BEGIN
     IF EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = '@app') THEN
         GRANT USAGE ON SCHEMA "@schema" TO "@app";
         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "@schema" TO "@app";
-        REVOKE INSERT, UPDATE, DELETE ON @.meta FROM "@app";
+        REVOKE INSERT, UPDATE, DELETE ON @.meta, @.v_sessions, @.v_messages, @.v_parts, @.v_runs, @.v_labels FROM "@app";
     END IF;
     IF EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = '@worker' AND pg_has_role(current_user, oid, 'MEMBER')) THEN
         worker := '@worker';

@@ -13,11 +13,12 @@ use crate::medium::db::Db;
 /// Number of the tables that this version reads and writes.
 pub(crate) const FORMAT: i32 = 1;
 
-const SCRIPTS: [&str; 5] = [
+const SCRIPTS: [&str; 6] = [
     include_str!("roles.sql"),
     include_str!("tables.sql"),
     include_str!("functions.sql"),
     include_str!("isolation.sql"),
+    include_str!("views.sql"),
     include_str!("grants.sql"),
 ];
 

@@ -17,6 +17,7 @@ mod shards;
 mod speed;
 mod support;
 mod turns;
+mod views;
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
