@@ -24,8 +24,8 @@ const EVENTS: i64 = 500;
 /// Rebuilds a record that was found to be damaged or missing, unless somebody has done so. Returns `None` if there is no
 /// such session.
 pub(crate) async fn mend(site: &Site, id: SessionId) -> Result<Option<Versioned>> {
-    let site = site.whole();
-    let mended = run!(@ site.attempts(Mode::Alone, "rebuild a session").long(), db => async {
+    let whole = site.whole();
+    let mended = run!(@ whole.attempts(Mode::Alone, "rebuild a session").long(), db => async {
         match stored::lock(db, id).await? {
             Stored::Whole(found) => Ok(Some(found)),
             Stored::Absent => Ok(None),
@@ -35,7 +35,14 @@ pub(crate) async fn mend(site: &Site, id: SessionId) -> Result<Option<Versioned>
     if mended.is_some() {
         tracing::warn!(session = %id, "the record of the session was damaged or missing; it is rebuilt from the log");
     }
-    Ok(mended)
+    if site.scope.owner.is_none() {
+        return Ok(mended);
+    }
+    // The owner may see some of its rows, and not the record.
+    Ok(match run!(site, Mode::Read, "read a session", db => stored::read(db, id).await)? {
+        Stored::Whole(found) => Some(found),
+        Stored::Broken | Stored::Absent => None,
+    })
 }
 
 /// Writes the rows of a session again, in a transaction that excludes all other writers of the tenant.

@@ -372,3 +372,16 @@ async fn a_superuser_gives_the_tables_away() {
         11
     );
 }
+
+/// Whoever sees the events of a session and not its record gets neither, and an answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_without_their_record_are_not_shown() {
+    let scene = Scene::new();
+    let store = scene.open().await;
+    let alice = Backend::tenant(&store, &tenant("acme")).for_owner(&owner("alice"));
+    let id = session(&scene, &alice, WorkspaceId::DEFAULT).await;
+    scene.run("UPDATE @.sessions SET owner = 'bob'").await;
+    let own = SessionStore::of_owner(&store.for_tenant(&tenant("acme")), &owner("alice")).unwrap();
+    assert_eq!(*own.load(id).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(*own.read(id, ReadEvents::default()).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
