@@ -157,7 +157,7 @@ impl PostgresStore {
             return false;
         }
         let sent = async {
-            run!(site, Mode::Write, "tell others of changes", db => hints::send(db, &self.shared.config.schema, &payloads).await)
+            run!(@ site.attempts(Mode::Write, "tell others of changes").unset(), db => hints::send(db, &self.shared.config.schema, &payloads).await)
         };
         if let Err(error) = sent.await {
             tracing::debug!(%error, "others find some changes later");

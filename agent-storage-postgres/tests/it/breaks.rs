@@ -17,7 +17,9 @@ use crate::{SERVER, Scene, connect, message};
 async fn a_commit_whose_answer_is_lost_is_unknown_and_takes_effect_once() {
     let scene = Scene::with_tables().await;
     let proxy = Proxy::before(&scene.address(&scene.app()));
-    let store = scene.config_at(&proxy.address).with_connections(1).open().await.unwrap();
+    // No hint is sent meanwhile, whose answer would be withheld.
+    let config = scene.config_at(&proxy.address).with_hint_interval(Duration::from_secs(60));
+    let store = config.with_connections(1).open().await.unwrap();
     let session = scene.create(&store).await;
     let first = store.sessions(&scene.effects).append(session.id, session.head, message("a")).await.unwrap();
     let commit = Commit::seal(&scene.effects, session.id, first.session.head).with_events(message("b"));

@@ -121,7 +121,7 @@ async fn backup_names_a_dump_that_restores_elsewhere() {
     let in_path = |text: &str| format!("PATH=\"$PATH:{}\" {text}", crate::support::programs().display());
     shell(&in_path(&command.replace("FILE", file).replace("USER", "postgres")));
     let other = Database::empty().await;
-    shell(&in_path(&format!("pg_restore --exit-on-error --dbname={} {file}", other.address())));
+    shell(&in_path(&format!("pg_restore --exit-on-error --dbname={} {file}", other.address_of_admin())));
     let verified = other.ok(&["verify", "--all-tenants", "--json"]);
     assert!(verified.contains("\"sessions\":2"), "{verified}");
     assert_eq!(other.ok(&["session", "list", "--json"]), database.ok(&["session", "list", "--json"]));

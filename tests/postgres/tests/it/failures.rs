@@ -158,7 +158,8 @@ async fn server_that_is_killed_during_an_answer_loses_no_message() {
     let server = crate::support::Server::start();
     // The servers of the tests do not wait for the disk otherwise.
     crate::sql(server.address(), "ALTER DATABASE postgres SET synchronous_commit = on").await;
-    let store = format!("{}?statement_timeout_ms=2000&connect_timeout_ms=1000", server.address());
+    let address = crate::support::address_of(server.address(), crate::support::OWNER);
+    let store = format!("{address}?statement_timeout_ms=2000&connect_timeout_ms=1000");
     assert_eq!(chat(&["upgrade", "--store", &store], "").code, 0);
     let start = |options: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_chat-with-postgres"));

@@ -19,7 +19,7 @@ use agent_storage_postgres::{PostgresConfig, PostgresStore};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Executor};
 
-use crate::support::Server;
+use crate::support::{OWNER, Server};
 
 /// Server of all tests of this program. A process stops it when the program has ended.
 static SERVER: LazyLock<Server> = LazyLock::new(Server::start_for_program);
@@ -42,7 +42,7 @@ impl Database {
     async fn empty() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let name = format!("d{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        sql(SERVER.address(), &format!("CREATE DATABASE {name}")).await;
+        sql(SERVER.address(), &format!("CREATE DATABASE {name} OWNER {OWNER}")).await;
         Self { name }
     }
 
@@ -53,7 +53,13 @@ impl Database {
         database
     }
 
+    /// Address for the owner of the database.
     fn address(&self) -> String {
+        self.address_of(OWNER)
+    }
+
+    /// Address for an administrator, whom no policy binds.
+    fn address_of_admin(&self) -> String {
         self.address_of("postgres")
     }
 
@@ -68,7 +74,7 @@ impl Database {
     }
 
     async fn sql(&self, text: &str) {
-        sql(&self.address(), text).await;
+        sql(&self.address_of_admin(), text).await;
     }
 
     /// Runs the program on this store.

@@ -46,10 +46,10 @@ async fn queries_of_the_operations_page_run() {
     let rows = |about: &str| {
         let found: Vec<_> = queries.iter().filter(|query| query.contains(about)).collect();
         assert_eq!(found.len(), 1, "{about}");
-        psql(&database.address(), &[("tenant", "default"), ("session", &id)], found[0])
+        psql(&database.address_of_admin(), &[("tenant", "default"), ("session", &id)], found[0])
     };
     for query in &queries {
-        psql(&database.address(), &[("tenant", "default"), ("session", &id)], query);
+        psql(&database.address_of_admin(), &[("tenant", "default"), ("session", &id)], query);
     }
     assert!(rows("that were used last").contains(&id));
     assert!(rows("The last events").contains("agent.message|"));

@@ -11,7 +11,7 @@ use agent_core::{Backend, SessionStore, TenantId};
 use agent_storage_postgres::{PostgresConfig, PostgresStore};
 
 use crate::Database;
-use crate::support::programs;
+use crate::support::{OWNER, programs};
 use golden::Files;
 use script::{check, cursors, effects, go_on};
 
@@ -36,7 +36,7 @@ async fn dump(database: &Database) -> String {
     database.sql("UPDATE agent.meta SET store = '00000000-0000-0000-0000-000000000000'").await;
     let output = Command::new(programs().join("pg_dump"))
         .args(["--schema=agent", "--inserts", "--column-inserts", "--no-owner", "--no-privileges"])
-        .arg(format!("--dbname={}", database.address()))
+        .arg(format!("--dbname={}", database.address_of_admin()))
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -88,7 +88,16 @@ async fn golden_postgres_rows_are_read_whole() {
     let database = Database::empty().await;
     let files = golden::read(FORM, format());
     let [sql, cursors] = [DUMP, CURSORS].map(|name| std::str::from_utf8(&files[name]).unwrap());
-    database.sql(&format!("SET check_function_bodies = false; {sql}")).await;
+    // The roles that the statements name belong to the server.
+    Database::new().await;
+    database.sql(&format!("SET ROLE {OWNER}; SET check_function_bodies = false; {sql}")).await;
+    database
+        .sql(
+            "ALTER FUNCTION agent.tenants(text) OWNER TO agent_worker; \
+             ALTER FUNCTION agent.busy_tenants(text, bigint) OWNER TO agent_worker; \
+             GRANT USAGE ON SCHEMA agent TO agent_worker; GRANT SELECT ON ALL TABLES IN SCHEMA agent TO agent_worker",
+        )
+        .await;
     let store = open(&database).await;
     let tenants = store.tenants(None).await.unwrap();
     let expected = ["acme", "default"].map(|name| name.parse::<TenantId>().unwrap());
