@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
 use agent_core::{ErrorKind, Seq, SessionStore, SessionStoreExt};
 use agent_storage_postgres::PostgresConfig;
@@ -61,8 +62,9 @@ async fn the_server_that_accepts_writes_is_found() {
 
     standby.promote();
     set_read_only(&primary, "on").await;
-    let head = store.sessions(&scene.effects).append(session.id, session.head, message("a")).await;
-    let head = head.unwrap().session.head;
+    // The store itself sends it again.
+    let commit = Commit::seal(&scene.effects, session.id, session.head).with_events(message("a"));
+    let head = store.commit(commit).await.unwrap().session.head;
     assert_eq!((number(&primary, &events).await, number(&standby, &events).await), (1, 2));
     // One that reads only finds out when it writes. Then it is woken by hints from there.
     let waiting = tokio::spawn({
