@@ -10,7 +10,7 @@ use agent_core::store::{Purge, ReadEvents};
 use agent_core::{ErrorKind, SessionStore, SessionStoreExt, WriteOutcome};
 use agent_storage_postgres::PostgresStore;
 
-use crate::{SERVER, Scene, message};
+use crate::{Scene, message};
 
 impl Scene {
     /// Creates a session with these messages, and deletes it.
@@ -28,7 +28,7 @@ impl Scene {
     /// Makes each statement that removes events do something before.
     async fn before_events_are_removed(&self, what: &str) {
         self.run(&format!(
-            "CREATE SEQUENCE @.n; CREATE FUNCTION @.hinder() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {what}; RETURN NULL; END $$; \
+            "CREATE SEQUENCE @.n; GRANT USAGE ON SEQUENCE @.n TO PUBLIC; CREATE FUNCTION @.hinder() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {what}; RETURN NULL; END $$; \
              CREATE TRIGGER hinder BEFORE DELETE ON @.events FOR EACH STATEMENT EXECUTE FUNCTION @.hinder()"
         ))
         .await;
@@ -37,9 +37,8 @@ impl Scene {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_nobody_uses_are_closed() {
-    let scene = Scene::new();
-    let address = format!("{}?application_name=ages", SERVER.address());
-    let config = scene.config_at(&address).with_idle_timeout(Duration::from_millis(100));
+    let scene = Scene::with_tables().await;
+    let config = scene.config_at(&scene.address_named("ages")).with_idle_timeout(Duration::from_millis(100));
     let store = config.with_hint_interval(Duration::from_millis(1)).open().await.unwrap();
     let session = scene.create(&store).await;
     for _ in 0..3 {

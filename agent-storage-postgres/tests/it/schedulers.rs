@@ -14,8 +14,8 @@ use agent_storage_postgres::{PostgresConfig, PostgresStore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::Scene;
 use crate::scheduled::{Children, Slow, lost_runs, start};
-use crate::{SERVER, Scene};
 
 /// Variable with the address of the store, for the processes.
 const STORE: &str = "AGENT_TEST_SCHEDULED_POSTGRES";
@@ -72,7 +72,7 @@ async fn each_is_run_once(processes: usize, sessions: usize) {
     let store = scene.open().await;
     let made = due_sessions(&store, sessions).await;
     assert_eq!(scene.number("SELECT count(*) FROM @.due").await, i64::try_from(sessions).unwrap());
-    let address = format!("{}?schema={}", SERVER.address(), scene.schema);
+    let address = format!("{}?schema={}", scene.address(&scene.app()), scene.schema);
     let started = (0..processes).map(|_| start("schedulers::a_scheduler_process", &[(STORE, &address)]));
     let children = Children(started.collect());
     let done = async {

@@ -9,8 +9,8 @@ use agent_storage_postgres::PostgresConfig;
 use sqlx::postgres::{PgConnection, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, Row};
 
-use crate::support::Server;
-use crate::{SERVER, Scene, message};
+use crate::support::{OWNER, Server};
+use crate::{Scene, message};
 
 /// Runs a statement at a server, and returns the number in the first row; -1 if there is no such table.
 async fn number(server: &Server, sql: &str) -> i64 {
@@ -51,8 +51,8 @@ async fn the_server_that_accepts_writes_is_found() {
     let primary = tokio::task::spawn_blocking(Server::start).await.unwrap();
     let standby = primary.standby();
     let host = |server: &Server| server.address().split(['@', '/']).nth(3).unwrap().to_owned();
-    let address = format!("postgres://postgres@{},{}/postgres", host(&standby), host(&primary));
-    let config = scene.config_at(&address);
+    let address = format!("postgres://{OWNER}@{},{}/postgres", host(&standby), host(&primary));
+    let config = scene.config_at(&address).with_migrate(true);
     assert!(config.to_string().contains(&format!("{},{}", host(&standby), host(&primary))));
     let (store, other) = (config.clone().open().await.unwrap(), config.open().await.unwrap());
     let session = scene.create(&store).await;
@@ -104,7 +104,7 @@ async fn the_server_that_accepts_writes_is_found() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_beside_a_pool_uses_none_of_its_connections() {
     let scene = Scene::new();
-    let pool = PgPoolOptions::new().max_connections(1).connect(SERVER.address()).await.unwrap();
+    let pool = PgPoolOptions::new().max_connections(1).connect(&scene.address(OWNER)).await.unwrap();
     let held = pool.acquire().await.unwrap();
     let config = PostgresConfig::with_pool(&pool).with_schema(&scene.schema).unwrap().with_migrate(true);
     assert!(format!("{config:?}").contains("connections: 8"), "{config:?}");

@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use agent_core::store::Shards;
 use agent_core::{Backend, ErrorKind, TenantId};
-use sqlx::Executor;
 
-use crate::{SERVER, Scene, connect};
+use crate::Scene;
+use crate::support::OWNER;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tenants_lie_in_two_databases() {
     let scene = Scene::new();
     let mut stores: Vec<Arc<dyn Backend>> = Vec::new();
     for database in ["shard0", "shard1"] {
-        connect().await.execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {database}"))).await.unwrap();
-        let (server, _) = SERVER.address().rsplit_once('/').unwrap();
-        let address = format!("{server}/{database}");
-        stores.push(Arc::new(scene.config_at(&address).open().await.unwrap()));
+        scene.run(&format!("CREATE DATABASE {database} OWNER {OWNER}")).await;
+        let address = scene.address(OWNER);
+        let (server, _) = address.rsplit_once('/').unwrap();
+        let config = scene.config_at(&format!("{server}/{database}")).with_migrate(true);
+        stores.push(Arc::new(config.open().await.unwrap()));
     }
     let route = |tenant: &TenantId| usize::from(tenant.as_str().ends_with('1'));
     let backend = Shards::new(stores, route).unwrap();

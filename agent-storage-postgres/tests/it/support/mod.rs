@@ -86,8 +86,11 @@ impl Server {
         let address = format!("postgres://{USER}@127.0.0.1:{port}/postgres");
         let server = Self { address, own: Some((folder, bin)), options, log: None };
         server.start_again();
-        let roles =
-            format!("CREATE ROLE {OWNER} LOGIN CREATEROLE; GRANT CREATE ON DATABASE postgres TO {OWNER}");
+        // A standby has those of its primary.
+        let roles = format!(
+            "DO $$ BEGIN IF NOT pg_is_in_recovery() THEN CREATE ROLE {OWNER} LOGIN CREATEROLE; \
+             GRANT CREATE ON DATABASE postgres TO {OWNER}; END IF; END $$"
+        );
         if let Some((_, bin)) = &server.own {
             run(bin, "psql", &["-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", &roles, &server.address]);
         }

@@ -135,7 +135,7 @@ async fn read_only_server_is_named() {
 #[tokio::test]
 async fn missing_table_is_named() {
     let database = Database::new().await;
-    database.sql("DROP TABLE agent.labels").await;
+    database.sql("DROP TABLE agent.labels CASCADE").await;
     let texts = ["a table or function of the store is missing; restore it", "agent.labels"];
     database.say("hello\n");
     refused(&database.address(), &["verify"], 1, &texts);
