@@ -60,7 +60,9 @@ impl Process {
 
     fn answer(&mut self) -> Outcome<String> {
         let mut line = String::new();
-        self.answers.read_line(&mut line)?;
+        if self.answers.read_line(&mut line)? == 0 {
+            return Err(format!("{}: the process ended with {}", self.name, self.child.wait()?).into());
+        }
         Ok(line.trim_end().to_owned())
     }
 
