@@ -15,11 +15,12 @@ use crate::medium::session_rows::owner;
 use crate::medium::stored::{Stored, share};
 
 /// Fails if the session is deleted, unless an event that is left names the blob: forks may read it. Returns the owner of
-/// the session; that of the call if there is no session yet.
+/// the session. If there is none yet, the blob has no owner until the session is created, and nobody sees it: owners who put
+/// one blob for one session are not in each other's way.
 async fn refuse_deleted(db: &mut Db, id: SessionId, name: BlobName) -> Step<String> {
     let session = match share(db, id).await? {
         Stored::Whole(found) => found.session,
-        Stored::Absent => return Ok(db.scope.owner().to_owned()),
+        Stored::Absent => return Ok(String::new()),
         Stored::Broken => return Err(corrupt(&format!("the record of session {id}"), "is damaged").into()),
     };
     if session.status.state == SessionState::Deleted && !names(db, id, name).await? {

@@ -17,11 +17,6 @@ impl Scope {
         self.owner.as_ref().map_or_else(|| "*".to_owned(), |owner| format!("={}", owner.as_str()))
     }
 
-    /// Owner of a row that nothing else gives one.
-    pub(crate) fn owner(&self) -> &str {
-        self.owner.as_ref().map_or("", OwnerId::as_str)
-    }
-
     /// Returns the statement that sets both, for the transaction or for the connection. Its values are in hexadecimal digits,
     /// so that nothing has to be quoted, and no name is in the server's log.
     pub(crate) fn set(&self, is_local: bool) -> String {

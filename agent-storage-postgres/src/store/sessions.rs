@@ -206,23 +206,22 @@ impl BlobStore for PostgresStore {
         let span = info_span!("store.put_blob", store = "postgres", session = %id, bytes = put.blob.bytes, outcome = Empty);
         let work = async {
             let chunks = put.into_chunks(BLOB_MAX_BYTES)?;
-            let (info, site) = (chunks.blob(), self.site.clone());
+            let store = &self.for_blobs(id).await?;
+            let (info, site) = (chunks.blob(), store.site.clone());
             let begin = async move {
-                // Rebuilds a damaged record.
-                commit::current(&site, id).await?;
                 run!(site, Mode::Shared, "put a blob", db => put::begin(db, id, info, now).await)
             };
             let blob = self.task(begin).await?;
-            let mut putting = Putting { store: self, blob: Some(blob) };
-            self.store_chunks(chunks, blob).await?;
-            let site = self.site.clone();
+            let mut putting = Putting { store, blob: Some(blob) };
+            store.store_chunks(chunks, blob).await?;
+            let site = store.site.clone();
             let publish = async move {
                 run!(site, Mode::Shared, "put a blob", db => put::publish(db, id, info, blob).await)
             };
             self.task(publish).await?;
             putting.blob = None;
             // Those of a blob that had the name. The blob itself is stored; a later put deletes what is left.
-            let site = self.site.clone();
+            let site = store.site.clone();
             if let Err(error) = self.task(async move { delete_removed(&site).await }).await {
                 tracing::debug!(%error, "what a blob replaced stays behind");
             }
@@ -416,6 +415,24 @@ impl PostgresStore {
     }
 
     /// Stores the chunks of a blob, the next one once the last one is stored.
+    /// Returns the store through which a session's blobs are put: that of the whole tenant for a session that does not exist
+    /// yet. Rebuilds a damaged record.
+    async fn for_blobs(&self, id: SessionId) -> Result<Self> {
+        let (site, whole) = (self.site.clone(), self.site.whole());
+        let find = async move {
+            if commit::current(&site, id).await?.is_some() || site.scope.owner.is_none() {
+                return Ok(site);
+            }
+            match commit::current(&whole, id).await? {
+                // It may have been created since.
+                Some(found) if found.session.owner != site.scope.owner => Err(no_session(id)),
+                Some(_) => Ok(site),
+                None => Ok(whole),
+            }
+        };
+        Ok(Self { site: self.task(find).await?, shared: self.shared.clone() })
+    }
+
     async fn store_chunks(&self, mut chunks: BlobChunks, blob: i64) -> Result<()> {
         let (info, mut index) = (chunks.blob(), 0);
         while let Some(bytes) = chunks.next().await? {

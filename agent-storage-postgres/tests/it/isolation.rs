@@ -1,11 +1,12 @@
 //! Row security: what statements see and change that have another tenant, another owner, or none.
 
 use agent_core::commit::{Commit, Precondition};
-use agent_core::event::NewEvent;
+use agent_core::event::{Media, Message, NewEvent, Part};
 use agent_core::model::{Patch, Workspace};
 use agent_core::session::{NewSession, SessionRecord};
 use agent_core::store::{
-    BindingQuery, HiddenSession, Isolation, PutBlob, ReadEvents, SessionQuery, WorkspaceArea, WorkspaceQuery,
+    BindingQuery, HiddenSession, Isolation, PutBlob, ReadBlob, ReadEvents, SessionQuery, WorkspaceArea,
+    WorkspaceQuery,
 };
 use agent_core::{Backend, ErrorKind, OwnerId, SessionId, SessionStore, Storage, TenantId, WorkspaceId};
 use agent_storage_postgres::PostgresStore;
@@ -256,6 +257,36 @@ async fn the_database_refuses_what_a_handle_would_allow() {
     // The tenant has them all.
     let tenant = Backend::tenant(&store, &tenant("acme"));
     tenant.sessions.commit(commit).await.unwrap();
+}
+
+/// A blob is put before its session is created: it is nobody's until then. Owners who put the same one for the same session are not in
+/// each other's way, and see nothing of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn blobs_without_a_session_are_nobodys() {
+    let scene = Scene::new();
+    let store = scene.open().await.for_tenant(&tenant("acme"));
+    let all = Backend::tenant(&store, &tenant("acme"));
+    let [alice, bob] = ["alice", "bob"].map(|name| all.for_owner(&owner(name)));
+    let id = scene.effects.new_session_id();
+    let put = || PutBlob::of_bytes(id, "of all");
+    let (name, bytes) = (put().blob.name, put().blob.bytes);
+    for storage in [&bob, &alice, &all, &bob] {
+        storage.sessions.blobs().put(put()).await.unwrap();
+    }
+    let nobody = "SELECT count(*) FROM @.blobs WHERE owner = '' AND state = 'whole' AND named IS NULL";
+    assert_eq!(scene.number(nobody).await, 1);
+    let look = Message::new("Look").with_part(Part::Image(Media::blob("image/png", name, bytes)));
+    let create = Commit::create(&scene.effects, NewSession::new(id, WorkspaceId::DEFAULT));
+    alice.sessions.commit(create.with_event(NewEvent::from(look))).await.unwrap();
+    assert_eq!(scene.number("SELECT count(*) FROM @.blobs WHERE owner = 'alice' AND named = 2").await, 1);
+    let read = || ReadBlob::new(id, name);
+    drop(alice.sessions.blobs().read(read()).await.unwrap());
+    // Through the handle, and through what is behind it.
+    let behind = SessionStore::of_owner(&store, &owner("bob")).unwrap();
+    for blobs in [bob.sessions.blobs(), behind.blobs()] {
+        assert_eq!(*blobs.put(put()).await.unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(*blobs.read(read()).await.unwrap_err().kind(), ErrorKind::NotFound);
+    }
 }
 
 /// Calls of several tenants and owners on one connection see their own data only.

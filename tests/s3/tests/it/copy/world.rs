@@ -25,7 +25,7 @@ use agent_storage_sqlite::SqliteConfig;
 use s3_simulator::Simulator;
 use tempfile::TempDir;
 
-use crate::postgres_server::Server;
+use crate::postgres_server::{self, Server};
 
 /// The kinds of stores.
 pub(crate) const KINDS: [&str; 5] = ["memory", "files", "sqlite", "s3", "postgres"];
@@ -78,7 +78,8 @@ pub(crate) async fn sqlite(file: &Path) -> Storage {
 }
 
 async fn postgres(schema: &str) -> Storage {
-    let config = PostgresConfig::from_url(SERVER.address()).unwrap().with_schema(schema).unwrap();
+    let address = postgres_server::address_of(SERVER.address(), postgres_server::OWNER);
+    let config = PostgresConfig::from_url(&address).unwrap().with_schema(schema).unwrap();
     config.with_migrate(true).open().await.unwrap().into()
 }
 
