@@ -15,7 +15,7 @@ const BUSY: f64 = 1.0;
 /// A row of the table: its name, and the cell of a store.
 type Row = (&'static str, fn(&Measurements, &str) -> Option<String>);
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 8] = [
     ("syncs of a turn", |all, store| {
         let turn = all.find(Task::Turn(100), store)?;
         Some(turn.syncs_exact.map_or("not counted".to_owned(), |syncs| format!("{syncs}")))
@@ -30,10 +30,6 @@ const ROWS: [Row; 10] = [
     ("last 50 of 100,000 messages", |all, store| Some(time(all.find(Task::Last(100_000), store)?.median()))),
     ("list 50 of 10,000 sessions", |all, store| Some(time(all.find(Task::List(10_000), store)?.median()))),
     ("fork of 10,000 messages", |all, store| Some(time(all.find(Task::Fork(10_000), store)?.median()))),
-    ("a turn of its agent, in 100 conversations", |all, store| {
-        Some(latency(all.find(Task::Agents(100), store)?))
-    }),
-    ("the same in 1,000 conversations", |all, store| Some(latency(all.find(Task::Agents(1_000), store)?))),
 ];
 
 /// Writes microseconds with a unit and three digits at most.
@@ -47,18 +43,10 @@ fn time(micros: f64) -> String {
 }
 
 fn rate(at_once: &Measurement) -> String {
-    format!("{}/s, {}", thousands(1e6 / at_once.median()), slowest(at_once))
-}
-
-fn latency(at_once: &Measurement) -> String {
-    format!("{}, {}", time(at_once.median()), slowest(at_once))
-}
-
-fn slowest(at_once: &Measurement) -> String {
-    let p99 = at_once.p99_ms.unwrap_or(f64::NAN);
+    let (rate, p99) = (1e6 / at_once.median(), at_once.p99_ms.unwrap_or(f64::NAN));
     let refused =
         if at_once.refused == 0 { String::new() } else { format!(", {} calls refused", at_once.refused) };
-    format!("p99 {}{refused}", time(p99 * 1e3))
+    format!("{}/s, p99 {}{refused}", thousands(rate), time(p99 * 1e3))
 }
 
 fn thousands(value: f64) -> String {
