@@ -67,7 +67,10 @@ impl Site {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        wait.await.map_err(failed)
+        match tokio::time::timeout(Duration::from_secs(120), wait).await {
+            Ok(waited) => waited.map_err(failed),
+            Err(_) => panic!("the server does not notice that processes have ended"),
+        }
     }
 
     async fn run(&self, sql: &str) -> Result<()> {

@@ -134,11 +134,11 @@ impl Connections {
         }
     }
 
-    /// Takes the connections that were not used since `before` out of the idle ones; `None` if nothing was idle.
-    fn old(&self, before: Instant) -> Option<Vec<(Instant, Connection)>> {
+    /// Takes the connections that were not used for a time out of the idle ones; `None` if nothing was idle.
+    fn old(&self, limit: Duration) -> Option<Vec<(Instant, Connection)>> {
         let mut idle = self.lock();
         idle.is_watched = !idle.connections.is_empty();
-        let count = idle.connections.partition_point(|(used, _)| *used < before);
+        let count = idle.connections.partition_point(|(used, _)| used.elapsed() > limit);
         idle.is_watched.then(|| idle.connections.drain(..count).collect())
     }
 
@@ -162,7 +162,7 @@ impl Connections {
 async fn close_old(connections: Weak<Connections>, limit: Duration) {
     loop {
         tokio::time::sleep(limit / 2).await;
-        let old = connections.upgrade().and_then(|it| it.old(Instant::now().checked_sub(limit)?));
+        let old = connections.upgrade().and_then(|it| it.old(limit));
         let Some(old) = old else { return };
         close(old).await;
     }

@@ -67,8 +67,8 @@ impl Hints {
 
 /// Sends hints in one transaction.
 pub(crate) async fn send(db: &mut Db, channel: &str, payloads: &[String]) -> Step<()> {
-    // A hint is lost with the server, like who waits for it: no disk is waited for.
-    let sql = "SELECT set_config('synchronous_commit', 'off', true), count(pg_notify($1, p)) FROM unnest($2::text[]) AS p";
+    // The server waits for no disk and no standby when a transaction does nothing else.
+    let sql = "SELECT count(pg_notify($1, p)) FROM unnest($2::text[]) AS p";
     db.first(db.of_all(sql).bind(channel.to_owned()).bind(payloads.to_vec())).await.map(drop)
 }
 

@@ -414,7 +414,6 @@ impl PostgresStore {
         self.task(head).await
     }
 
-    /// Stores the chunks of a blob, the next one once the last one is stored.
     /// Returns the store through which a session's blobs are put: that of the whole tenant for a session that does not exist
     /// yet. Rebuilds a damaged record.
     async fn for_blobs(&self, id: SessionId) -> Result<Self> {
@@ -433,6 +432,7 @@ impl PostgresStore {
         Ok(Self { site: self.task(find).await?, shared: self.shared.clone() })
     }
 
+    /// Stores the chunks of a blob, the next one once the last one is stored.
     async fn store_chunks(&self, mut chunks: BlobChunks, blob: i64) -> Result<()> {
         let (info, mut index) = (chunks.blob(), 0);
         while let Some(bytes) = chunks.next().await? {

@@ -69,10 +69,11 @@ async fn ended_connections_lose_nothing() {
         }
         (writers, killed)
     });
-    let (writers, killed) = killer.await.unwrap();
+    let late = Duration::from_secs(300);
+    let (writers, killed) = tokio::time::timeout(late, killer).await.expect("50 connections").unwrap();
     assert!(killed > 8, "{killed} connections were ended");
     for writer in writers {
-        let id = writer.await.unwrap();
+        let id = tokio::time::timeout(late, writer).await.expect("40 commits").unwrap();
         let events = store.read(id, ReadEvents::first(100)).await.unwrap().events;
         let texts: Vec<_> = events.iter().skip(1).map(|event| event.payload.get().to_owned()).collect();
         assert_eq!(texts.len(), 40);

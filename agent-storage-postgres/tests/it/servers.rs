@@ -6,11 +6,13 @@ use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
 use agent_core::{ErrorKind, Seq, SessionStore, SessionStoreExt};
 use agent_storage_postgres::PostgresConfig;
-use sqlx::postgres::{PgConnection, PgPoolOptions};
+use sqlx::postgres::{PgConnection, PgListener, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, Row};
 
-use crate::support::{OWNER, Server};
+use crate::support::{OWNER, Server, address_of};
 use crate::{Scene, message};
+
+const READ_ONLY: &str = "default_transaction_read_only";
 
 /// Runs a statement at a server, and returns the number in the first row; -1 if there is no such table.
 async fn number(server: &Server, sql: &str) -> i64 {
@@ -29,17 +31,13 @@ async fn wait_for(server: &Server, sql: &str, wanted: i64) {
     tokio::time::timeout(Duration::from_secs(120), wait).await.expect("the server answers something else");
 }
 
-async fn set_read_only(server: &Server, read_only: &str) {
+/// Sets a setting of the server.
+async fn set(server: &Server, name: &str, value: &str) {
     let mut conn = PgConnection::connect(server.address()).await.unwrap();
-    for sql in [
-        format!("ALTER SYSTEM SET default_transaction_read_only = {read_only}"),
-        "SELECT pg_reload_conf()".to_owned(),
-    ] {
+    for sql in [format!("ALTER SYSTEM SET {name} = '{value}'"), "SELECT pg_reload_conf()".to_owned()] {
         conn.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
     }
-    let sql = format!(
-        "SELECT count(*) FROM pg_settings WHERE name = 'default_transaction_read_only' AND setting = '{read_only}'"
-    );
+    let sql = format!("SELECT count(*) FROM pg_settings WHERE name = '{name}' AND setting = '{value}'");
     wait_for(server, &sql, 1).await;
 }
 
@@ -61,7 +59,7 @@ async fn the_server_that_accepts_writes_is_found() {
     wait_for(&standby, &events, 1).await;
 
     standby.promote();
-    set_read_only(&primary, "on").await;
+    set(&primary, READ_ONLY, "on").await;
     // The store itself sends it again.
     let commit = Commit::seal(&scene.effects, session.id, session.head).with_events(message("a"));
     let head = store.commit(commit).await.unwrap().session.head;
@@ -86,7 +84,7 @@ async fn the_server_that_accepts_writes_is_found() {
     assert_eq!(seen, Seq::new(4));
 
     drop(standby);
-    set_read_only(&primary, "off").await;
+    set(&primary, READ_ONLY, "off").await;
     // A commit that was sent to the one that has ended may be unknown.
     let again = async {
         loop {
@@ -111,4 +109,26 @@ async fn a_store_beside_a_pool_uses_none_of_its_connections() {
     let store = config.open().await.unwrap();
     scene.create(&store).await;
     drop(held);
+}
+
+/// A hint is sent although the server acknowledges no commit: its standby is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn hints_wait_for_no_standby() {
+    let scene = Scene::new();
+    let server = tokio::task::spawn_blocking(Server::start).await.unwrap();
+    let mut admin = PgConnection::connect(server.address()).await.unwrap();
+    let sql = format!("ALTER ROLE {OWNER} SET synchronous_commit = 'on'");
+    admin.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
+    let address = address_of(server.address(), OWNER);
+    let config = scene.config_at(&address).with_migrate(true).with_hint_interval(Duration::from_secs(60));
+    let store = config.open().await.unwrap();
+    let session = scene.create(&store).await;
+    let mut listener = PgListener::connect(server.address()).await.unwrap();
+    listener.listen(&scene.schema).await.unwrap();
+    set(&server, "synchronous_standby_names", "nobody").await;
+    // Closing sends what waits.
+    store.close().await.unwrap();
+    let hint = tokio::time::timeout(Duration::from_secs(60), listener.recv()).await;
+    let hint = hint.expect("the hint was not sent").unwrap();
+    assert!(hint.payload().contains(&session.id.to_string()), "{hint:?}");
 }
