@@ -209,6 +209,23 @@ impl Chat {
         self.child.wait().expect("the process ends");
     }
 
+    /// Both send a message on one conversation, see that of the other with its answer, and end.
+    pub(crate) fn talk_with(&mut self, other: &mut Self) {
+        self.err.wait_for("data in ");
+        other.err.wait_for("data in ");
+        self.send("from one");
+        self.out.wait_for("from one\n");
+        other.err.wait_for("laptop: from one\n");
+        other.err.wait_for("agent: from one\n");
+        other.send("from two");
+        other.out.wait_for("from two\n");
+        self.err.wait_for("laptop: from two\n");
+        self.err.wait_for("agent: from two\n");
+        other.send("/history");
+        other.out.wait_for("laptop: from one\nagent: from one\nlaptop: from two\nagent: from two\n");
+        assert_eq!((self.finish(), other.finish()), (0, 0), "{}{}", self.err.text(), other.err.text());
+    }
+
     /// Closes the input, and waits for the end. Returns the exit code.
     pub(crate) fn finish(&mut self) -> i32 {
         self.stdin = None;

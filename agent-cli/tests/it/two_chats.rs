@@ -14,19 +14,7 @@ use rustix::process::Signal;
 async fn both_chats_see_each_others_messages() {
     for folder in homes() {
         let (mut one, mut two) = (Chat::start(folder.path(), &[]), Chat::start(folder.path(), &[]));
-        one.err.wait_for("data in ");
-        two.err.wait_for("data in ");
-        one.send("from one");
-        one.out.wait_for("from one\n");
-        two.err.wait_for("laptop: from one\n");
-        two.err.wait_for("agent: from one\n");
-        two.send("from two");
-        two.out.wait_for("from two\n");
-        one.err.wait_for("laptop: from two\n");
-        one.err.wait_for("agent: from two\n");
-        two.send("/history");
-        two.out.wait_for("laptop: from one\nagent: from one\nlaptop: from two\nagent: from two\n");
-        assert_eq!((one.finish(), two.finish()), (0, 0));
+        one.talk_with(&mut two);
         assert!(!one.err.text().contains("laptop: from one"), "one's own is not shown twice");
         assert_eq!(found(folder.path()).await.prompts(), ["from one", "from two"]);
     }

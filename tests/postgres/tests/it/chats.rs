@@ -32,16 +32,7 @@ async fn two_chats_share_one_conversation_in_postgres() {
     let database = Database::new().await;
     let (mut one, mut two) = (start(&database, &[]), start(&database, &[]));
     one.err.wait_for("data in postgres://");
-    two.err.wait_for("data in postgres://");
-    one.send("from one");
-    one.out.wait_for("from one\n");
-    two.err.wait_for("laptop: from one\n");
-    two.err.wait_for("agent: from one\n");
-    two.send("from two");
-    two.out.wait_for("from two\n");
-    one.err.wait_for("laptop: from two\n");
-    one.err.wait_for("agent: from two\n");
-    assert_eq!((one.finish(), two.finish()), (0, 0), "{}{}", one.err.text(), two.err.text());
+    one.talk_with(&mut two);
     let after = found(&database).await;
     assert_eq!(
         (after.prompts(), after.answered()),

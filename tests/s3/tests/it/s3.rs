@@ -53,19 +53,7 @@ async fn share_one_conversation(kind: Kind) {
         Err(missing) => panic!("{missing}"),
     };
     let (mut one, mut two) = (start(kind, &server), start(kind, &server));
-    one.err.wait_for("data in ");
-    two.err.wait_for("data in ");
-    one.send("from one");
-    one.out.wait_for("from one\n");
-    two.err.wait_for("laptop: from one\n");
-    two.err.wait_for("agent: from one\n");
-    two.send("from two");
-    two.out.wait_for("from two\n");
-    one.err.wait_for("laptop: from two\n");
-    one.err.wait_for("agent: from two\n");
-    two.send("/history");
-    two.out.wait_for("laptop: from one\nagent: from one\nlaptop: from two\nagent: from two\n");
-    assert_eq!((one.finish(), two.finish()), (0, 0), "{}{}", one.err.text(), two.err.text());
+    one.talk_with(&mut two);
     let after = found(&server).await;
     assert_eq!(after.prompts(), ["from one", "from two"]);
     assert_eq!(after.answered(), ["from one", "from two"]);
