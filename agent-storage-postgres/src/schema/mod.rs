@@ -63,18 +63,23 @@ impl User {
     }
 
     /// Refuses a user whom no policy binds, unless that is wanted.
-    fn check(&self, config: &PostgresConfig) -> Result<()> {
+    fn check(&self, config: &PostgresConfig, are_there_tables: bool) -> Result<()> {
         if !self.is_unbound || config.isolation == Isolation::None {
             return Ok(());
         }
         let (name, schema) = (&self.name, &config.schema);
-        Err(Error::new(
-            ErrorKind::Denied,
+        let remedy = if are_there_tables {
             format!(
-                "user {name} is a superuser or has BYPASSRLS, so that PostgreSQL would not keep tenants apart; connect as \
-                 {schema}_app or as another user without these rights, or set `isolation=none`"
-            ),
-        ))
+                "connect as {schema}_app or as another user without these rights, or set `isolation=none`"
+            )
+        } else {
+            format!(
+                "set `isolation=none` to create the tables and the user {schema}_app, who then opens the store without it, or \
+                 create the tables as a user without these rights"
+            )
+        };
+        let text = "is a superuser or has BYPASSRLS, so that PostgreSQL would not keep tenants apart";
+        Err(Error::new(ErrorKind::Denied, format!("user {name} {text}; {remedy}")))
     }
 }
 
@@ -109,7 +114,7 @@ async fn find(db: &mut Db) -> Step<Option<Found>> {
 async fn migrate(db: &mut Db, config: &PostgresConfig) -> Step<()> {
     let sql = format!("SELECT {USER} FROM pg_catalog.pg_roles r WHERE r.rolname = current_user");
     if let Some(row) = db.first_once(&sql).await? {
-        User::of(&row, 0)?.check(config)?;
+        User::of(&row, 0)?.check(config, false)?;
     }
     db.run(format!("SELECT pg_advisory_xact_lock({MIGRATION})")).await?;
     // By the rows of the catalog: names that are looked up otherwise may be older than a lock that was waited for.
@@ -161,7 +166,7 @@ pub(crate) async fn open(site: &Site, config: &PostgresConfig) -> Result<Opened>
             )));
         }
     }
-    found.user.check(config)?;
+    found.user.check(config, true)?;
     if !found.is_forced {
         return Err(Error::unsupported(format!(
             "{place} has tables without row security that is forced, so that PostgreSQL would not keep tenants apart; a version \

@@ -385,8 +385,11 @@ async fn one_user_without_roles_is_enough() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_superuser_gives_the_tables_away() {
     let scene = Scene::new();
-    let config = scene.config_at(&scene.address("postgres")).with_isolation(Isolation::None);
-    config.with_migrate(true).open().await.unwrap().close().await.unwrap();
+    let config = scene.config_at(&scene.address("postgres")).with_migrate(true);
+    let error = config.clone().open().await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Denied);
+    assert!(error.to_string().contains("set `isolation=none` to create the tables"), "{error}");
+    config.with_isolation(Isolation::None).open().await.unwrap().close().await.unwrap();
     let store = scene.config().open().await.unwrap();
     fill(&scene, &store).await;
     assert_eq!(store.tenants(None).await.unwrap().items, [tenant("acme")]);
