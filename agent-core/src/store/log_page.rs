@@ -53,7 +53,7 @@ impl<'r> LogPage<'r> {
         !self.is_full && self.bad.is_none()
     }
 
-    /// Returns the page. An error after its last event is damage of the page, if the page shows what is before it.
+    /// Returns the page. An error after its last event is damage of the page.
     ///
     /// # Errors
     ///
@@ -62,16 +62,23 @@ impl<'r> LogPage<'r> {
         if self.bad.is_none() && !self.is_full {
             self.bad = self.gap(None);
         }
-        let Self { session, read, events, bad, .. } = self;
-        let is_empty = events.is_empty();
-        let page = EventPage::collect(read, events.into_iter().map(Ok))?;
-        match bad {
-            Some(bad) if is_empty => Err(bad),
-            Some(bad) if page.next.is_none() => {
-                Ok(page.with_damaged(vec![Damaged::new(format!("session {session}"), bad.to_string())]))
+        let Self { session, read, mut events, is_full, bad, .. } = self;
+        let mut page = EventPage::default();
+        if let Some(bad) = bad {
+            if events.is_empty() {
+                return Err(bad);
             }
-            _ => Ok(page),
+            page.damaged.push(Damaged::new(format!("session {session}"), bad.to_string()));
         }
+        if is_full {
+            events.pop();
+            page.next = events.last().map(|last| read.clone().continued(last.seq));
+        }
+        if read.newest {
+            events.reverse();
+        }
+        page.events = events;
+        Ok(page)
     }
 
     /// Error for a missing event before `next`, or before the end if there is no `next`.
