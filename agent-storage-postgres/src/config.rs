@@ -38,6 +38,8 @@ pub struct PostgresConfig {
     pub(crate) poll_interval: Duration,
     pub(crate) migrate: bool,
     pub(crate) isolation: Isolation,
+    /// True if the address is that of a pooler in transaction mode.
+    pub(crate) is_pooled: bool,
     pub(crate) effects: Effects,
     listen: Listen,
 }
@@ -82,7 +84,7 @@ impl PostgresConfig {
 
     const OPTIONS: &'static str = "schema=NAME, connections=NUMBER, lock_timeout_ms=NUMBER, statement_timeout_ms=NUMBER, \
         connect_timeout_ms=NUMBER, wait_timeout_ms=NUMBER, long_timeout_ms=NUMBER, idle_timeout_ms=NUMBER, hint_interval_ms=NUMBER, poll_interval_ms=NUMBER, \
-        listen=ADDRESS|off, migrate=true|false, isolation=database|none, and of the driver sslmode, sslrootcert, \
+        listen=ADDRESS|off, pooler=transaction, migrate=true|false, isolation=database|none, and of the driver sslmode, sslrootcert, \
         sslcert, sslkey, host, port, dbname, user, password, application_name";
 
     /// Returns options for a store at an address:
@@ -132,6 +134,7 @@ impl PostgresConfig {
             poll_interval: Self::DEFAULT_POLL_INTERVAL,
             migrate: false,
             isolation: Isolation::Database,
+            is_pooled: false,
             effects: Effects::default(),
             listen: Listen::Same,
         }
@@ -183,6 +186,8 @@ impl PostgresConfig {
             "poll_interval_ms" => Ok(self.with_poll_interval(time()?)),
             "listen" if value == "off" => Ok(self.without_listener()),
             "listen" => Ok(Self { listen: Self::from_url(value)?.listen_here(), ..self }),
+            "pooler" if value == "transaction" => Ok(self.with_transaction_pooler()),
+            "pooler" => Err(bad()),
             "isolation" => match value {
                 "database" => Ok(self.with_isolation(Isolation::Database)),
                 "none" => Ok(self.with_isolation(Isolation::None)),
@@ -254,6 +259,11 @@ impl PostgresConfig {
         /// Sets that the store does not listen: a caller that waits for a change reads the session at least twice a second.
         pub fn without_listener() => listen = Listen::Nowhere;
 
+        /// Sets that the address is that of a pooler in transaction mode, as PgBouncer has it, which gives each transaction another
+        /// connection of the server. Each call is then a transaction of four round trips, and no statement stays prepared. Such a
+        /// pooler passes no changes on, so that the store does not listen unless [it is told where](Self::with_listener). Opening refuses such a pooler without this.
+        pub fn with_transaction_pooler() => is_pooled = true;
+
         /// Sets whether PostgreSQL itself must keep tenants and owners apart by row security, as it does by default. With
         /// [`Isolation::None`] the store opens as a superuser and as a user with BYPASSRLS, too, whom no policy binds: then only
         /// this library keeps them apart, and [`capabilities`](agent_core::SessionStore::capabilities) says so. For other users
@@ -280,7 +290,7 @@ impl PostgresConfig {
     /// Returns the servers at which the store listens; `None` if it does not listen.
     pub(crate) fn listener(&self) -> Option<&Servers> {
         match &self.listen {
-            Listen::Same => Some(&self.servers),
+            Listen::Same => (!self.is_pooled).then_some(&self.servers),
             Listen::At(servers) => Some(servers),
             Listen::Nowhere => None,
         }

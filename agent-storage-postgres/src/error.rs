@@ -115,6 +115,10 @@ fn cause(error: &sqlx::Error, is_broken: bool) -> (ErrorKind, &'static str) {
             ErrorKind::Unavailable,
             "the server is read-only, perhaps a standby; name the primary, or wait for it",
         ),
+        "08P01" => (
+            ErrorKind::Unsupported,
+            "the connection's settings were refused; behind a pooler in transaction mode add `pooler=transaction` to the address",
+        ),
         "57P04" | "3D000" => {
             (ErrorKind::NotFound, "the database does not exist; create it, or name another one")
         }
@@ -131,7 +135,7 @@ fn cause(error: &sqlx::Error, is_broken: bool) -> (ErrorKind, &'static str) {
         "XX001" | "XX002" => (ErrorKind::Corrupt, "the database is damaged; restore it from a backup"),
         "26000" | "42P05" => (
             ErrorKind::Unsupported,
-            "a pooler hands statements to other connections; connect to the server directly",
+            "a pooler hands statements to other connections; add `pooler=transaction` to the address, or connect directly",
         ),
         "0A000" => (ErrorKind::Unavailable, "the tables were changed meanwhile; try again"),
         "42P01" | "42883" | "42703" | "3F000" => {

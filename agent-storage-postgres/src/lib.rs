@@ -58,8 +58,11 @@
 //! connection breaks or a write is refused as read-only. A host with a pool opens the store with
 //! [`PostgresConfig::with_pool`].
 //!
-//! The store needs tokio with time and I/O enabled, on the runtime on which it was opened. It connects directly: behind a
-//! pooler that changes servers between transactions, statements fail with `Unsupported`.
+//! The store needs tokio with time and I/O enabled, on the runtime on which it was opened.
+//!
+//! A pooler in transaction mode, which gives each transaction any of the server's connections, has to be declared
+//! ([`PostgresConfig::with_transaction_pooler`]); opening refuses one that is not. A server that is no PostgreSQL of version 15 or
+//! newer is refused by name.
 //!
 //! # Where to go next
 //!

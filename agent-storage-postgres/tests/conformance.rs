@@ -1,7 +1,10 @@
-//! The public suite on the PostgreSQL store, with a server that this program starts.
+//! The public suite on the PostgreSQL store, with a server that this program starts. With `AGENT_POSTGRES_POOLER=1` the stores are
+//! behind a pooler in transaction mode that has two connections for each of them.
 
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "it/pooler.rs"]
+mod pooler;
 #[path = "it/support/mod.rs"]
 mod support;
 
@@ -16,7 +19,11 @@ use agent_storage_postgres::{PostgresConfig, PostgresStore};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Executor};
 
+use crate::pooler::Pooler;
 use crate::support::{OWNER, Server, address_of};
+
+/// Variable that asks for a pooler, and has its address in the processes that this one starts.
+const POOLER: &str = "AGENT_POSTGRES_POOLER";
 
 struct Postgres(Server);
 
@@ -38,9 +45,12 @@ impl Site {
             self.wait_for_dead().await?;
         }
         // Names the process, for those who wait for its end.
-        let address = address_of(&self.address, &format!("{}_app", self.schema));
+        let pooler = std::env::var(POOLER).ok();
+        let address = pooler.as_ref().unwrap_or(&self.address);
+        let address = address_of(address, &format!("{}_app", self.schema));
         let address = format!("{address}?application_name=p{}", std::process::id());
-        PostgresConfig::from_url(&address)?.with_schema(&self.schema)?.open().await
+        let config = PostgresConfig::from_url(&address)?.with_schema(&self.schema)?;
+        if pooler.is_some() { config.with_transaction_pooler() } else { config }.open().await
     }
 
     /// Creates the tables, as their owner.
@@ -146,7 +156,9 @@ impl Factory for Postgres {
 
 fn main() -> ExitCode {
     let server = Server::start();
-    if let Some(code) = server.run_again() {
+    let pooler = std::env::var(POOLER).is_ok_and(|wanted| wanted == "1");
+    let pooler = pooler.then(|| Pooler::before(server.address(), 2, ""));
+    if let Some(code) = server.run_again(pooler.as_ref().map(|pooler| (POOLER, &*pooler.address))) {
         return ExitCode::from(u8::try_from(code).unwrap_or(1));
     }
     agent_storage_conformance::main(Postgres(server))

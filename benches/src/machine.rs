@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ pub(crate) struct Machine {
     kernel: String,
     file_system: String,
     disk: String,
-    /// Average number of programs that ran or waited in the minute before.
+    /// Average number of other threads that ran or waited for a processor in the second before.
     load: f64,
     compiler: &'static str,
     profile: &'static str,
@@ -37,7 +38,7 @@ impl Machine {
             kernel: format!("{} {}", read("/proc/sys/kernel/ostype"), read("/proc/sys/kernel/osrelease")),
             file_system: file_system(&read("/proc/self/mountinfo"), &numbers),
             disk: disk(&numbers),
-            load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
+            load: load(),
             compiler: env!("BENCH_RUSTC"),
             profile: env!("BENCH_PROFILE"),
             opt_level: env!("BENCH_OPT_LEVEL"),
@@ -82,6 +83,21 @@ fn read(path: &str) -> String {
 
 fn known(text: &str) -> String {
     if text.is_empty() { "unknown".to_owned() } else { text.to_owned() }
+}
+
+/// Returns how many other threads ran or waited for a processor, on average over a second. The averages of the system go further
+/// back, to what was built for this run.
+fn load() -> f64 {
+    const LOOKS: u32 = 50;
+    let look = |_| {
+        std::thread::sleep(Duration::from_millis(20));
+        // The fourth field is "running/all", and this thread runs (proc_loadavg(5)).
+        let text = read("/proc/loadavg");
+        let running = text.split(' ').nth(3).and_then(|threads| threads.split('/').next());
+        running.and_then(|running| running.parse().ok()).map_or(0, |running: u32| running.saturating_sub(1))
+    };
+    let sum: u32 = (0..LOOKS).map(look).sum();
+    (f64::from(sum) / f64::from(LOOKS) * 100.0).round() / 100.0
 }
 
 /// Finds the model of the processor in the content of `/proc/cpuinfo`.

@@ -187,9 +187,11 @@ fn draw(folder: &Path, measure: bool, choice: &Choice) -> Outcome {
     for (file, svg) in plots::draw(&all) {
         std::fs::write(folder.join(file), svg)?;
     }
-    let page = folder.join("performance.md");
-    let text = beside::with_tables(&std::fs::read_to_string(&page)?, &all)?;
-    Ok(std::fs::write(page, text)?)
+    for page in beside::PAGES {
+        let path = folder.join(page.file);
+        std::fs::write(&path, page.with_table(&std::fs::read_to_string(&path)?, &all)?)?;
+    }
+    Ok(())
 }
 
 /// The part of a workload that another process does.

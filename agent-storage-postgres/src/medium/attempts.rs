@@ -49,6 +49,8 @@ pub(crate) struct Site {
     pub(crate) limit: Duration,
     /// The same time for a statement that reads or changes all of a tenant.
     pub(crate) long: Duration,
+    /// True if a connection keeps its settings and statements between two transactions, as a pooler's does not.
+    pub(crate) keeps: bool,
 }
 
 /// Connection in use. Dropping it closes the connection, and the server undoes what was not committed.
@@ -108,7 +110,7 @@ impl Attempts<'_> {
             let limit = if self.is_long { site.long } else { site.limit };
             let conn = site.connections.take(&site.scope).await.map_err(|error| self.failed(error, false))?;
             let (names, scope, lock) = (site.names.clone(), site.scope.clone(), site.lock);
-            let mut db = Db { conn, names, scope, lock, limit };
+            let mut db = Db { conn, names, scope, lock, limit, prepares: site.keeps };
             match self.prepare(&mut db).await {
                 Ok(()) => return Ok(Open { db, _permit: permit }),
                 // The server may have ended idle connections.
@@ -119,35 +121,45 @@ impl Attempts<'_> {
         }
     }
 
-    /// Sets whose rows the connection shows, in the transaction that this begins. A single statement has none, and so the
-    /// connection itself is set, unless it is already.
+    /// Returns whether the step is a transaction of its own. A single statement needs none, unless the server's connection is
+    /// another one for each transaction.
+    const fn has_transaction(&self) -> bool {
+        !matches!(self.mode, Mode::Read | Mode::Write) || !self.site.keeps
+    }
+
+    /// Sets whose rows the connection shows, in the transaction that this begins. Without one the connection itself is set,
+    /// unless it is already.
     async fn prepare(&self, db: &mut Db) -> Result<(), sqlx::Error> {
-        let lock = db.lock;
-        let (isolation, lock) = match self.mode {
-            Mode::Read | Mode::Write => {
-                if self.is_unset || db.conn.scope.as_ref() == Some(&db.scope) {
-                    return Ok(());
-                }
-                db.run(db.scope.set(false)).await?;
-                db.conn.scope = Some(db.scope.clone());
+        if !self.has_transaction() {
+            if self.is_unset || db.conn.scope.as_ref() == Some(&db.scope) {
                 return Ok(());
             }
+            db.run(db.scope.set(false)).await?;
+            db.conn.scope = Some(db.scope.clone());
+            return Ok(());
+        }
+        let lock = db.lock;
+        let (isolation, lock) = match self.mode {
+            Mode::Read => ("READ COMMITTED READ ONLY", String::new()),
+            Mode::Write => ("READ COMMITTED", String::new()),
             Mode::Snapshot => ("REPEATABLE READ READ ONLY", String::new()),
             Mode::Shared => ("READ COMMITTED", format!("SELECT pg_advisory_xact_lock_shared({lock})")),
             Mode::Alone => ("READ COMMITTED", format!("SELECT pg_advisory_xact_lock({lock})")),
         };
-        let timeout = self.is_long.then(|| {
-            let limit = self.site.long.saturating_sub(MARGIN).as_millis();
-            format!("SET LOCAL statement_timeout = {limit}; ")
-        });
-        let timeout = timeout.unwrap_or_default();
+        let mut settings =
+            if self.site.keeps { Vec::new() } else { self.site.connections.settings().to_vec() };
+        if self.is_long {
+            settings.push(("statement_timeout", self.site.long.saturating_sub(MARGIN).as_millis()));
+        }
+        let settings: String =
+            settings.iter().map(|(name, millis)| format!("SET LOCAL {name} = {millis}; ")).collect();
         let set = db.scope.set(true);
-        db.run(format!("BEGIN ISOLATION LEVEL {isolation}; {timeout}{set}; {lock}")).await
+        db.run(format!("BEGIN ISOLATION LEVEL {isolation}; {settings}{set}; {lock}")).await
     }
 
     /// Ends an attempt: commits, or undoes what was done. Returns `None` if the step is to be tried again.
     pub(crate) async fn end<T>(&mut self, mut open: Open, done: Step<T>) -> Option<Result<T>> {
-        let has_transaction = !matches!(self.mode, Mode::Read | Mode::Write);
+        let has_transaction = self.has_transaction();
         let fault = match done {
             Ok(value) if !has_transaction => {
                 self.site.connections.give_back(open.db.conn);
@@ -160,7 +172,7 @@ impl Attempts<'_> {
                 }
                 Err(error) if is_broken(&error) => {
                     self.site.connections.forget();
-                    return Some(Err(self.failed(error, self.mode != Mode::Snapshot)));
+                    return Some(Err(self.failed(error, !matches!(self.mode, Mode::Read | Mode::Snapshot))));
                 }
                 Err(error) => Fault::Sql(error),
             },
@@ -171,7 +183,7 @@ impl Attempts<'_> {
             Fault::Refused(_) => false,
             // Nothing of a transaction took effect that was not committed.
             Fault::Sql(error) if is_broken(error) => {
-                (self.mode != Mode::Write || is_read_only(error)) && self.count == 0
+                (!self.writes_alone() || is_read_only(error)) && self.count == 0
             }
             Fault::Sql(error) => is_serialization(error) || (is_duplicate(error) && has_transaction),
         };
@@ -205,8 +217,13 @@ impl Attempts<'_> {
     fn error(&self, fault: Fault) -> Error {
         match fault {
             Fault::Refused(error) => error,
-            Fault::Sql(error) => self.failed(error, self.mode == Mode::Write),
+            Fault::Sql(error) => self.failed(error, self.writes_alone()),
         }
+    }
+
+    /// Returns whether the statement takes effect by itself.
+    fn writes_alone(&self) -> bool {
+        self.mode == Mode::Write && !self.has_transaction()
     }
 
     /// Error for a failure of the server, which it names.

@@ -34,6 +34,10 @@ struct Idle {
     is_watched: bool,
 }
 
+/// Order in which two connections are used to find out whether they are the server's own. It repeats no shorter order, which
+/// a pooler that goes round could follow.
+const USES: [bool; 6] = [true, true, false, false, true, false];
+
 /// Fails if the server accepts reads only.
 pub(crate) async fn check_accepts_writes<'c>(
     conn: impl Executor<'c, Database = Postgres>,
@@ -106,15 +110,21 @@ impl Connections {
         Err(failed.unwrap_or(sqlx::Error::PoolClosed))
     }
 
-    async fn connect_to(&self, options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
-        let config = &self.config;
-        // With the first message, so that a new connection costs no further round trip.
-        let statement = config.statement_timeout.as_millis();
-        let options = options.clone().options([
-            ("lock_timeout", config.lock_timeout.as_millis()),
+    /// Settings of a connection, or of a transaction: limits in milliseconds.
+    pub(crate) const fn settings(&self) -> [(&'static str, u128); 3] {
+        let statement = self.config.statement_timeout.as_millis();
+        [
+            ("lock_timeout", self.config.lock_timeout.as_millis()),
             ("statement_timeout", statement),
             ("idle_in_transaction_session_timeout", statement),
-        ]);
+        ]
+    }
+
+    async fn connect_to(&self, options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+        let config = &self.config;
+        let options = options.clone();
+        // With the first message, so that a new connection costs no further round trip.
+        let options = if config.is_pooled { options } else { options.options(self.settings()) };
         let connect = async {
             let mut conn = PgConnection::connect_with(&options).await?;
             if config.servers.are_several() {
@@ -123,6 +133,23 @@ impl Connections {
             Ok(conn)
         };
         within(config.connect_timeout, connect).await
+    }
+
+    /// Returns whether two connections are two of the server's, and stay the same. A pooler in transaction mode gives each
+    /// transaction any that is free.
+    pub(crate) async fn are_kept(self: &Arc<Self>) -> Result<bool, sqlx::Error> {
+        let (mut one, mut other) = (self.connect().await?, self.connect().await?);
+        let (mut of_one, mut of_other) = (None, None);
+        for is_one in USES {
+            let (conn, seen) = if is_one { (&mut one, &mut of_one) } else { (&mut other, &mut of_other) };
+            let ask = conn.fetch_one(sqlx::raw_sql("SELECT pg_backend_pid()"));
+            let number: i32 = within(self.config.connect_timeout, ask).await?.try_get(0)?;
+            if seen.replace(number).is_some_and(|before| before != number) || of_one == of_other {
+                return Ok(false);
+            }
+        }
+        self.give_back(Connection { pg: one, scope: None });
+        other.close().await.map(|()| true)
     }
 
     /// Keeps a connection that is in no transaction.

@@ -32,22 +32,24 @@ pub(crate) struct Db {
     pub(crate) lock: i64,
     /// Time after which the connection counts as broken: somewhat more than the server gives a statement.
     pub(crate) limit: Duration,
+    /// True if a statement stays prepared for the next call, on a connection that is one of the server's.
+    pub(crate) prepares: bool,
 }
 
 impl Db {
     /// Returns a statement whose first value, `$1`, is the tenant.
     pub(crate) fn query<'q>(&self, text: &'static str) -> Statement<'q> {
-        sqlx::query(self.names.sql(text)).bind(self.scope.tenant.to_string())
+        self.of_all(text).bind(self.scope.tenant.to_string())
     }
 
     /// Returns a statement over all tenants.
     pub(crate) fn of_all<'q>(&self, text: &str) -> Statement<'q> {
-        sqlx::query(self.names.sql(text))
+        sqlx::query(self.names.sql(text)).persistent(self.prepares)
     }
 
     /// Returns a statement that was put together.
     pub(crate) fn built<'q>(&self, sql: Sql) -> Statement<'q> {
-        sqlx::query_with(self.names.sql(&sql.text), sql.values)
+        sqlx::query_with(self.names.sql(&sql.text), sql.values).persistent(self.prepares)
     }
 
     /// Runs a statement, and returns how many rows it changed.

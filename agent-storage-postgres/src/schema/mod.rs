@@ -1,12 +1,13 @@
 //! Tables: created, and checked when the store is opened.
 
 use agent_core::store::{Durability, Isolation};
+use agent_core::text::quoted;
 use agent_core::{Error, ErrorKind, Result};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::config::PostgresConfig;
-use crate::error::{Fault, Step, is_missing};
+use crate::error::{Fault, Step, failed, is_missing};
 use crate::medium::attempts::{Mode, Site, run};
 use crate::medium::db::Db;
 
@@ -24,6 +25,11 @@ const SCRIPTS: [&str; 6] = [
 
 /// Number of the advisory lock of migrations, of all schemas of a database.
 const MIGRATION: i64 = 0x4147_4e54_0000_0001;
+
+const OPENING: &str = "open the store";
+
+/// Oldest version of the server, as it numbers them: views in it can have the rights of whoever reads them.
+const OLDEST: i32 = 150_000;
 
 /// What the server and the tables promise.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +92,34 @@ impl User {
 /// Columns about the user, of the catalog `r`.
 const USER: &str = "r.rolname::text, r.rolsuper OR r.rolbypassrls";
 
+/// Fails unless the server is a PostgreSQL that has what the store uses.
+async fn check_server(db: &mut Db) -> Step<()> {
+    let sql = "SELECT pg_catalog.version(), current_setting('server_version_num')::integer, \
+        EXISTS (SELECT 1 FROM pg_catalog.pg_language WHERE lanname = 'plpgsql')";
+    let row = db.first_once(sql).await?.ok_or(sqlx::Error::RowNotFound)?;
+    Ok(supported(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)?)
+}
+
+/// Refuses servers that speak the protocol of PostgreSQL and have neither its functions nor its policies, and old versions.
+fn supported(version: &str, number: i32, has_plpgsql: bool) -> Result<()> {
+    let refuse = |what: &str| {
+        let text =
+            format!("{what}; name a server with PostgreSQL 15 or newer, or use another store (s3, sqlite)");
+        Err(Error::unsupported(text))
+    };
+    let others = ["CockroachDB", "-YB-", "Redshift", "Materialize", "CrateDB"];
+    if others.iter().any(|other| version.contains(other)) {
+        return refuse(&format!("the server is no PostgreSQL, but {}", quoted(version)));
+    }
+    if !has_plpgsql {
+        return refuse("the server has no PL/pgSQL, as Aurora DSQL has none");
+    }
+    if number < OLDEST {
+        return refuse(&format!("the server is {}, which is too old", quoted(version)));
+    }
+    Ok(())
+}
+
 /// Reads the format of the tables and the settings of the server; `None` if there are no tables.
 async fn find(db: &mut Db) -> Step<Option<Found>> {
     let sql = format!(
@@ -140,8 +174,19 @@ async fn migrate(db: &mut Db, config: &PostgresConfig) -> Step<()> {
 
 /// Checks the tables and the user, and creates the tables before that if there are none and it may.
 pub(crate) async fn open(site: &Site, config: &PostgresConfig) -> Result<Opened> {
-    let find = async || run!(@ site.attempts(Mode::Read, "open the store").unset(), db => find(db).await);
-    let (mut found, place) = (find().await?, config.place());
+    let place = config.place();
+    if site.keeps {
+        let are_kept = site.connections.are_kept().await;
+        if !are_kept.map_err(|error| failed(OPENING, error, false).about(&place))? {
+            return Err(Error::unsupported(format!(
+                "{place} is behind a pooler that gives each transaction another connection; add `pooler=transaction` to the \
+                 address, or connect to the server directly"
+            )));
+        }
+    }
+    run!(@ site.attempts(Mode::Read, OPENING).unset(), db => check_server(db).await)?;
+    let find = async || run!(@ site.attempts(Mode::Read, OPENING).unset(), db => find(db).await);
+    let mut found = find().await?;
     if found.is_none() && config.migrate {
         let attempts = site.attempts(Mode::Shared, "create the tables of the store").long();
         run!(@ attempts, db => migrate(db, config).await)?;
@@ -174,4 +219,24 @@ pub(crate) async fn open(site: &Site, config: &PostgresConfig) -> Result<Opened>
         )));
     }
     Ok(Opened { durability: found.durability, isolation: found.user.isolation() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_servers_are_refused_by_name() {
+        supported("PostgreSQL 15.14 (Debian 15.14-0+deb12u1) on x86_64-pc-linux-gnu", 150_014, true).unwrap();
+        for (version, number, has_plpgsql, named) in [
+            ("CockroachDB CCL v25.2.0 (x86_64-pc-linux-gnu)", 130_000, true, "CockroachDB"),
+            ("PostgreSQL 15.2-YB-2.25.1.0-b0 on x86_64-pc-linux-gnu", 150_002, true, "-YB-"),
+            ("PostgreSQL 16", 160_000, false, "Aurora DSQL"),
+            ("PostgreSQL 14.19 on x86_64-pc-linux-gnu", 140_019, true, "14.19"),
+        ] {
+            let error = supported(version, number, has_plpgsql).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains(named), "{error}");
+        }
+    }
 }

@@ -69,6 +69,7 @@ impl PostgresConfig {
             scope: Scope { tenant, owner: None },
             limit: self.statement_timeout.saturating_add(MARGIN),
             long: self.long_timeout.max(self.statement_timeout).saturating_add(MARGIN),
+            keeps: !self.is_pooled,
         };
         let (at, config) = (site.clone(), self.clone());
         let opened = runtime.spawn(async move { schema::open(&at, &config).await });

@@ -22,12 +22,12 @@ impl Scene {
     }
 
     /// Number of connections that listen for changes in the schema of the test.
-    async fn listeners(&self) -> i64 {
+    pub(crate) async fn listeners(&self) -> i64 {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle' AND query = 'LISTEN \"{}\"'";
         self.number(&sql.replace("{}", &self.schema)).await
     }
 
-    async fn wait_for_listeners(&self, count: i64) {
+    pub(crate) async fn wait_for_listeners(&self, count: i64) {
         let wait = async {
             while self.listeners().await != count {
                 tokio::time::sleep(Duration::from_millis(20)).await;

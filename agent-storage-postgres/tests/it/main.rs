@@ -8,6 +8,8 @@ mod isolation;
 mod limits;
 mod opening;
 mod plans;
+mod pooled;
+mod pooler;
 mod proxy;
 #[path = "../../../tests/tests/runtime/scheduled.rs"]
 mod scheduled;

@@ -17,7 +17,7 @@ mod tables;
 pub(crate) use contenders::{Contender, chosen};
 pub(crate) use measurement::{Measurement, Measurements};
 pub(crate) use ours::serve;
-pub(crate) use tables::with_tables;
+pub(crate) use tables::PAGES;
 
 use measurement::Rounds;
 use process::Process;

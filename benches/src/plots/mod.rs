@@ -113,8 +113,10 @@ mod tests {
             let stored = std::fs::read_to_string(docs().join(file)).unwrap_or_default();
             assert!(stored == svg, "{file}: {redraw}");
         }
-        let page = std::fs::read_to_string(docs().join("performance.md")).unwrap();
-        assert!(crate::beside::with_tables(&page, &all).unwrap() == page, "performance.md: {redraw}");
+        for page in crate::beside::PAGES {
+            let text = std::fs::read_to_string(docs().join(page.file)).unwrap();
+            assert!(page.with_table(&text, &all).unwrap() == text, "{}: {redraw}", page.file);
+        }
     }
 
     #[test]

@@ -145,13 +145,17 @@ impl Server {
         &self.address
     }
 
+    /// Passes the server on to the processes that this one starts, by running `main` in a process that knows its address, and perhaps
+    /// another variable.
     #[allow(dead_code, reason = "one of the programs uses it")]
-    /// Passes the server on to the processes that this one starts, by running `main` in a process that knows its address.
-    pub(crate) fn run_again(&self) -> Option<i32> {
+    pub(crate) fn run_again(&self, more: Option<(&str, &str)>) -> Option<i32> {
         self.own.as_ref()?;
         let program = std::env::current_exe().unwrap();
-        let status =
-            Command::new(program).args(std::env::args_os().skip(1)).env(ADDRESS, &self.address).status();
+        let status = Command::new(program)
+            .args(std::env::args_os().skip(1))
+            .env(ADDRESS, &self.address)
+            .envs(more)
+            .status();
         Some(status.unwrap().code().unwrap_or(1))
     }
 }
@@ -194,16 +198,21 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
 }
 
-/// Runs a program of the server, as another user if this one is root.
-fn run(bin: &Path, name: &str, args: &[&str]) {
-    let program = bin.join(name);
-    let mut command = if is_root() {
-        let mut command = Command::new("runuser");
-        command.args(["-u", USER, "--"]).arg(&program);
+/// Returns the command for a program, which is run as another user if this one is root.
+pub(crate) fn as_user(program: &Path) -> Command {
+    if is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]).arg(program);
         command
     } else {
-        Command::new(&program)
-    };
+        Command::new(program)
+    }
+}
+
+/// Runs a program of the server.
+fn run(bin: &Path, name: &str, args: &[&str]) {
+    let program = bin.join(name);
+    let mut command = as_user(&program);
     // The server keeps what it inherits; the output goes to a file, so that nothing waits for its end.
     let output = tempfile::NamedTempFile::new().unwrap();
     let (out, err) = (output.reopen().unwrap(), output.reopen().unwrap());

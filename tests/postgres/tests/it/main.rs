@@ -8,6 +8,7 @@ mod common;
 mod failures;
 mod forms;
 mod pages;
+mod shards;
 #[path = "../../../../agent-storage-postgres/tests/it/support/mod.rs"]
 mod support;
 
