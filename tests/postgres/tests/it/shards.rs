@@ -10,7 +10,7 @@ use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
 use agent_core::session::NewSession;
 use agent_core::store::{ReadEvents, Shards};
-use agent_core::{Backend, SessionStoreExt, TenantId, WorkspaceId};
+use agent_core::{Backend, TenantId, WorkspaceId};
 
 use crate::Database;
 
