@@ -65,12 +65,13 @@
 //! - [`state::TABLE`]: the state machine of a session.
 //!
 //! Modules, from the bottom up: [`state`], [`json`], [`clock`] and the items at the root; [`model`]; [`event`];
-//! [`session`]; [`commit`]; [`store`]. Each uses only those before it.
+//! [`session`]; [`commit`]; [`store`]; [`search`]. Each uses only those before it.
 
 mod base;
 pub mod commit;
 pub mod event;
 pub mod model;
+pub mod search;
 pub mod session;
 pub mod store;
 

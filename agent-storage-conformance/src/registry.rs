@@ -37,6 +37,8 @@ pub enum Contract {
     Sequences,
     /// Lists: order, filters, pages.
     Lists,
+    /// Searches find what was said.
+    Search,
     /// Forks, children, and the history across them.
     Lineage,
     /// Blobs: put before the commit that names them, kept as long as an event names them.
@@ -82,6 +84,7 @@ impl Contract {
             Self::Content => "what is stored comes back byte for byte",
             Self::Sequences => "random sequences",
             Self::Lists => "lists",
+            Self::Search => "search",
             Self::Lineage => "lineage",
             Self::Blobs => "blobs",
             Self::Backend => "tenants",
@@ -106,6 +109,7 @@ impl Contract {
             Self::Content => "content",
             Self::Sequences => "sequences",
             Self::Lists => "lists",
+            Self::Search => "search",
             Self::Lineage => "lineage",
             Self::Blobs => "blobs",
             Self::Backend => "tenants",

@@ -27,6 +27,7 @@ mod owners;
 mod power;
 mod purging;
 mod repair;
+mod search;
 mod sequences;
 mod tenants;
 mod workspaces;
@@ -52,6 +53,7 @@ pub(crate) fn all() -> Vec<Clause> {
         attributes::clauses(),
         multi_line_json::clauses(),
         lists::clauses(),
+        search::clauses(),
         due::clauses(),
         lineage::clauses(),
         lineage_races::clauses(),
