@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agent_core::event::{Event, EventPayload};
 use agent_core::model::{Actor, Role, Workspace};
+use agent_core::search::Hit;
 use agent_core::state::{Reason, SessionState};
 use agent_core::text::marked;
 use agent_core::{DeviceId, RunId, Seq};
@@ -58,6 +59,8 @@ pub(crate) struct Chat {
     answered: bool,
     /// Question that was shown last.
     pub(crate) asked: Question,
+    /// Hits of the last search.
+    pub(crate) found: Vec<Hit>,
     /// Files for the next message.
     pub(crate) attachments: Attachments,
     interrupts: Signal,
@@ -129,6 +132,7 @@ impl Chat {
             awaited: None,
             answered: false,
             asked: Question::default(),
+            found: Vec::new(),
             attachments: Attachments::default(),
             interrupts: signal(SignalKind::interrupt())?,
             terminations: signal(SignalKind::terminate())?,

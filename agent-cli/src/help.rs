@@ -8,6 +8,8 @@ macro_rules! slash_commands {
   /sessions     list the sessions of this workspace
   /new [TITLE]  create a session, and switch to it
   /switch N     switch to session N of /sessions, or to an id or its beginning
+  /search WORDS find messages in the sessions of this workspace
+  /open N       switch to the session of hit N of /search, and show it
   /fork         copy this session, and switch to the copy
   /attach FILE  send a file with the next message, or alone with an empty
                 line; /detach sends none
@@ -48,6 +50,7 @@ Examples:
   chat copy files:./notes sqlite:./notes.db
   chat backup ./notes-backup.db --store sqlite:./notes.db
   chat verify --all-tenants
+  chat search deploy failed
   chat maintain --store sqlite:./notes.db
   chat upgrade --store sqlite:./notes.db
   chat tenant export acme ./acme-export

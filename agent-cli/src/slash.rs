@@ -4,8 +4,9 @@ use std::path::Path;
 
 use agent_core::event::Decision;
 use agent_core::model::{Patch, Title};
+use agent_core::search::Search;
 use agent_core::session::SessionSummary;
-use agent_core::store::SessionQuery;
+use agent_core::store::{ReadEvents, SessionQuery};
 use agent_core::{Error, Seq};
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 
@@ -38,6 +39,9 @@ impl Chat {
             ("sessions", "") => self.sessions().await,
             ("new", title) => self.new_session(title).await,
             ("switch", which) if !which.is_empty() => self.switch(which).await,
+            ("search", "") => return self.refuse("name the words: /search WORDS"),
+            ("search", words) => self.search(words).await,
+            ("open", number) => self.open_hit(number).await,
             ("fork", "") => self.fork().await,
             ("attach", "") => return self.refuse("name the file: /attach FILE"),
             ("attach", path) => return self.attach(Path::new(path)).await,
@@ -239,6 +243,50 @@ impl Chat {
                 "the ids of several sessions begin with {}; type more of the id",
                 cut(which)
             )),
+        }
+        Ok(())
+    }
+
+    async fn search(&mut self, words: &str) -> agent_core::Result<()> {
+        let search = Search::new(words).with_workspace(self.workspace.id);
+        let page = self.place.agent.search(&search).await?;
+        for (number, hit) in (1..).zip(&page.hits) {
+            let title = hit.title.as_deref().unwrap_or_default();
+            let text = hit.snippet.marked("**");
+            self.screen.line(&format!("{number:>4}  {}  {:<6} {title}: {text}", minute(hit.at), hit.actor));
+        }
+        for damage in &page.damaged {
+            self.screen.line(&format!("  !  {damage}"));
+        }
+        if page.hits.is_empty() {
+            self.screen.line("(nothing was found)");
+        }
+        match page.searched_through {
+            Some(until) => self.screen.line(&format!("(searched back to {})", minute(until))),
+            None if page.next.is_some() => {
+                self.screen.line("(there are older hits: `chat search` shows more)");
+            }
+            None => {}
+        }
+        self.found = page.hits;
+        Ok(())
+    }
+
+    /// Switches to the session of a hit, and shows the messages around it.
+    async fn open_hit(&mut self, number: &str) -> agent_core::Result<()> {
+        const AROUND: u64 = 10;
+        let hit = number.parse::<usize>().ok().and_then(|number| self.found.get(number.checked_sub(1)?));
+        let Some((session, seq)) = hit.map(|hit| (hit.session, hit.seq)) else {
+            self.refuse(&format!("no hit {}; /search WORDS lists hits", cut(number)));
+            return Ok(());
+        };
+        let handle = self.place.agent.conversation_by_id(session).await?;
+        self.go_to(handle).await;
+        let after = Seq::new(seq.get().saturating_sub(AROUND));
+        let read = ReadEvents::first(100).with_after(after).with_before(Seq::new(seq.get() + AROUND));
+        let page = self.place.agent.storage().sessions.read(session, read).await?;
+        for line in page.events.iter().filter_map(spoken) {
+            self.screen.echo(&line);
         }
         Ok(())
     }

@@ -87,6 +87,7 @@ pub use agent_storage_s3::{IndexedField, Requests, S3Config, S3Store};
 pub use agent_storage_sqlite::SqliteStore;
 pub use {agent_admin as admin, agent_core as core, agent_runtime as runtime, agent_workspace as workspace};
 
+pub use agent_core::search::{Search, SearchPage};
 pub use agent_core::session::SessionRecord;
 pub use agent_core::store::SessionQuery;
 pub use agent_core::{

@@ -11,6 +11,7 @@ mod device;
 mod endings;
 mod files;
 mod maintain;
+mod search;
 mod session;
 mod site;
 mod sweep;
@@ -37,6 +38,7 @@ use area::AreaCommand;
 use audit::AuditCommand;
 use config::ConfigCommand;
 use device::DeviceCommand;
+use search::SearchCommand;
 use session::SessionCommand;
 use site::Site;
 use tenant::TenantCommand;
@@ -106,6 +108,12 @@ pub(crate) enum Command {
     /// Shows changes of workspaces, device bindings and configurations, and deleted and purged sessions: the time, the
     /// device, the outcome and the object. Every operation has two entries, its start and its end.
     Audit(AuditCommand),
+    /// Search what people and agents have written, newest first
+    ///
+    /// All words must be in a message, a result of a tool, a title or a document, in any order and case: "two words" in quotes as they
+    /// stand, and -word leaves out the texts with that word. A word is found as a whole, but in scripts without spaces any part is. If the
+    /// search stops after 64 MiB, it prints how to go on.
+    Search(SearchCommand),
     /// Check all stored data, and report damage
     ///
     /// Changes nothing. Other processes may use the store meanwhile. Work that the store has put off is named as pending,
@@ -299,6 +307,7 @@ async fn on_site(command: Command, site: &Site<'_>, is_shared_checked: bool) -> 
         Command::Device(command) => command.run(site).await,
         Command::Config(command) => command.run(site).await,
         Command::Audit(command) => command.run(site).await,
+        Command::Search(command) => command.run(site).await,
         Command::Sweep(sweep) => sweep.run(site).await,
         Command::Verify { .. } => verify::run(site, is_shared_checked).await,
         Command::Rebuild { .. } => verify::rebuild(site).await,

@@ -1,4 +1,4 @@
-//! What a search asks for, and what it finds.
+//! Searches, and the pages of hits that they return.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Search for what was said, in any language, the same on every store.
+//! Search in the texts of sessions, in any language, the same on every store.
 //!
 //! - [`Query`]: what a text must contain.
 //! - [`Search`], [`Sessions::search`](crate::Sessions::search): hits in sessions, newest first, in pages.

@@ -1,4 +1,4 @@
-//! Texts of events: what people and agents said and wrote.
+//! Texts of events that a search reads: messages, results of tools, titles, documents.
 
 use std::borrow::Cow;
 

@@ -22,6 +22,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::LeaseRequest;
 use agent_core::isolated::isolated;
 use agent_core::json::RawJson;
+use agent_core::search::{Search, SearchPage};
 use agent_core::{Error, OwnerId, Result, SessionId, Storage};
 use agent_workspace::WorkspaceManager;
 use agent_workspace::blobs::with_blobs;
@@ -119,6 +120,30 @@ impl AgentRuntime {
     /// Returns the stores of this tenant.
     pub const fn storage(&self) -> &Storage {
         &self.storage
+    }
+
+    /// Searches the sessions of this tenant, or of this owner, for what people and agents have written, newest first.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::search::Search;
+    ///
+    /// # let (agent, chat) = echo().await?;
+    /// chat.prompt("The deploy to staging failed").await?.finish().await?;
+    /// let page = agent.search(&Search::new("deploy \"to staging\" -production")).await?;
+    /// for hit in &page.hits {
+    ///     println!("{} {} {}", hit.session, hit.seq, hit.snippet.marked("**"));
+    /// }
+    /// assert_eq!(page.hits.len(), 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Sessions::search`](agent_core::Sessions::search).
+    pub async fn search(&self, search: &Search) -> Result<SearchPage> {
+        self.storage.sessions.search(search).await
     }
 
     /// Returns the configuration.

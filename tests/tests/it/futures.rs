@@ -58,6 +58,7 @@ fn agent_core() {
     send(of::<Isolated<BoxFuture<'static, ()>>>());
     stream(of::<Isolated<BoxStream<'static, ()>>>());
     send(Registry::open(of(), of()));
+    send(Sessions::search(of(), of()));
     send(BlobInfo::of_stream(of()));
     send(BlobChunks::next(of()));
     send(BlobChunks::into_bytes(of()));
@@ -94,6 +95,7 @@ fn agent_core() {
 fn agent_runtime() {
     send(ModelContext::read(of::<&dyn SessionStore>(), of(), of()));
     send(AgentRuntime::conversation(of(), of()));
+    send(AgentRuntime::search(of(), of()));
     send(AgentRuntime::find_conversation(of(), of()));
     send(AgentRuntime::conversation_with(of(), of(), "text"));
     send(AgentRuntime::recreate_conversation(of(), of()));
