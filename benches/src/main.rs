@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p benches -- --help` says what it takes.
 
-#![allow(clippy::print_stdout, reason = "a program that prints what it measured")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints what it measured")]
 #![allow(clippy::disallowed_methods, reason = "this measures real time")]
 
 mod beside;
@@ -13,8 +13,11 @@ mod ours;
 mod outcome;
 mod peers;
 mod plots;
+mod postgres;
 mod report;
 mod rounds;
+#[path = "../../agent-storage-postgres/tests/it/support/mod.rs"]
+mod server;
 mod workloads;
 
 use std::path::{Path, PathBuf};
@@ -74,6 +77,9 @@ enum Command {
     Beside {
         #[command(flatten)]
         choice: Choice,
+        /// Measure our store in PostgreSQL and adk-session's, on one server, instead of all others
+        #[arg(long)]
+        postgres: bool,
         /// Print lines of JSON: the machine and the settings first, then one for each measurement
         #[arg(long)]
         json: bool,
@@ -117,7 +123,10 @@ fn main() -> Outcome {
     }
     let args = Args::parse();
     match &args.command {
-        Some(Command::Beside { choice, json, tasks }) => measure_beside(choice, *json, tasks).map(drop),
+        Some(Command::Beside { choice, postgres, json, tasks }) => {
+            let contenders = beside::chosen(choice.ours_only, *postgres)?;
+            measure_beside(&contenders, choice.quick, *json, tasks).map(drop)
+        }
         Some(Command::Plots { folder, measure, choice }) => draw(folder, *measure, choice),
         None => Runtime::new()?.block_on(against_floor(&args)),
     }
@@ -125,17 +134,14 @@ fn main() -> Outcome {
 
 /// Measures the workloads, each store against its floor.
 async fn against_floor(args: &Args) -> Outcome {
-    let stores = match args.store.as_deref().and_then(Backend::named) {
-        Some(store) => vec![store],
-        None => Backend::ALL.to_vec(),
-    };
+    let stores = stores(args)?;
     let mut wanted: Vec<&str> = args.workloads.iter().map(String::as_str).collect();
     if wanted.is_empty() {
         wanted = WORKLOADS.map(|work| work.name).to_vec();
     }
     let is_measured = |store: &Backend| wanted.iter().any(|name| workloads::is_measured(name, *store));
     if !stores.iter().any(is_measured) {
-        return Err("of these workloads none is measured in memory; `many` is".into());
+        return Err("none of these workloads is measured on this store; `many` is on each".into());
     }
     let machine = Machine::new(&std::env::temp_dir());
     if args.json {
@@ -155,9 +161,27 @@ async fn against_floor(args: &Args) -> Outcome {
     Ok(())
 }
 
+/// The stores that are measured: without a server and a word about it, all others.
+fn stores(args: &Args) -> Outcome<Vec<Backend>> {
+    let server = postgres::check_installed();
+    match (args.store.as_deref().and_then(Backend::named), server) {
+        (Some(Backend::Postgres), Err(missing)) => Err(missing),
+        (Some(store), _) => Ok(vec![store]),
+        (None, Ok(())) => Ok(Backend::ALL.to_vec()),
+        (None, Err(missing)) => {
+            eprintln!("postgres is left out: {missing}");
+            Ok(Backend::ALL.into_iter().filter(|store| *store != Backend::Postgres).collect())
+        }
+    }
+}
+
 /// Measures tasks with our stores and other libraries, and prints each measurement.
-fn measure_beside(choice: &Choice, json: bool, tasks: &[String]) -> Outcome<Measurements> {
-    let contenders = beside::chosen(choice.ours_only)?;
+fn measure_beside(
+    contenders: &[Contender],
+    quick: bool,
+    json: bool,
+    tasks: &[String],
+) -> Outcome<Measurements> {
     let machine = Machine::new(&std::env::temp_dir());
     let mut run = machine.json();
     run["stores"] = contenders.iter().map(Contender::json).collect();
@@ -168,8 +192,8 @@ fn measure_beside(choice: &Choice, json: bool, tasks: &[String]) -> Outcome<Meas
     }
     let mut all = Vec::new();
     let is_wanted = |task: &Task| tasks.is_empty() || tasks.iter().any(|name| name == task.name());
-    for task in beside::tasks(choice.quick).into_iter().filter(is_wanted) {
-        for measurement in beside::measure(task, &contenders)? {
+    for task in beside::tasks(quick).into_iter().filter(is_wanted) {
+        for measurement in beside::measure(task, contenders)? {
             println!("{}", if json { measurement.json()? } else { measurement.row() });
             all.push(measurement);
         }
@@ -181,7 +205,8 @@ fn measure_beside(choice: &Choice, json: bool, tasks: &[String]) -> Outcome<Meas
 fn draw(folder: &Path, measure: bool, choice: &Choice) -> Outcome {
     let stored = folder.join("measurements.jsonl");
     if measure {
-        measure_beside(choice, false, &[])?.write(&stored)?;
+        let contenders = beside::chosen(choice.ours_only, false)?;
+        measure_beside(&contenders, choice.quick, false, &[])?.write(&stored)?;
     }
     let all = Measurements::read(&stored)?;
     for (file, svg) in plots::draw(&all) {

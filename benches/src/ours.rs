@@ -1,6 +1,7 @@
 //! Our stores, behind one trait object: no workload knows which one it measures.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use agent_core::clock::Effects;
@@ -14,6 +15,7 @@ use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
 use bench_worker::text;
 
 use crate::outcome::Outcome;
+use crate::postgres;
 
 /// Which store is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,11 +23,12 @@ pub(crate) enum Backend {
     Memory,
     Files,
     Sqlite,
+    Postgres,
 }
 
 impl Backend {
-    pub(crate) const ALL: [Self; 3] = [Self::Memory, Self::Files, Self::Sqlite];
-    /// Those that outlive their process.
+    pub(crate) const ALL: [Self; 4] = [Self::Memory, Self::Files, Self::Sqlite, Self::Postgres];
+    /// Those that outlive their process, without a server.
     pub(crate) const DURABLE: [Self; 2] = [Self::Files, Self::Sqlite];
 
     pub(crate) fn name(self) -> &'static str {
@@ -33,6 +36,7 @@ impl Backend {
             Self::Memory => "memory",
             Self::Files => "files",
             Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
         }
     }
 
@@ -57,6 +61,7 @@ impl Backend {
                 let sync = if fills { SqliteSync::Off } else { SqliteSync::Full };
                 SqliteConfig::new(path).with_sync(sync).open().await?.into()
             }
+            Self::Postgres => postgres::open(path, fills).await?.into(),
         })
     }
 
@@ -76,12 +81,28 @@ impl Backend {
                 let sync = if fills { SqliteSync::Off } else { SqliteSync::Full };
                 Arc::new(SqliteConfig::new(path).with_sync(sync).open().await?)
             }
+            Self::Postgres => Arc::new(postgres::open(path, fills).await?),
         })
     }
 
     /// Opens the store without syncs, to measure that or to fill it before something else is measured.
     pub(crate) async fn open_to_fill(self, path: &Path) -> Outcome<Sessions> {
         Ok(self.open_storage(path, true).await?.sessions)
+    }
+
+    /// Has the store's server, if it has one, do at once what is left of what was filled.
+    pub(crate) async fn settle(self) -> Outcome {
+        if self == Self::Postgres { postgres::settle().await } else { Ok(()) }
+    }
+
+    /// A process of this program that does a part of a workload on the store.
+    pub(crate) fn process(self, work: &str) -> Outcome<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["--worker", work, self.name()]);
+        if self == Self::Postgres {
+            command.envs([postgres::variable()]);
+        }
+        Ok(command)
     }
 }
 
@@ -146,17 +167,21 @@ impl Ours {
 
     /// So many messages of one KiB in one commit: two are a turn.
     pub(crate) async fn append(&mut self, messages: u32) -> Outcome {
-        let events = (0..messages).map(|n| match n % 2 {
-            0 => NewEvent::user_message(text()),
-            _ => NewEvent::agent_message(text()),
-        });
-        self.commit(self.seal().with_events(events)).await
+        self.commit(self.seal().with_events(turn(messages))).await
     }
 
     /// All events of the session.
     pub(crate) async fn load(&self) -> Outcome<Vec<Event>> {
         load(&self.store, self.session.id).await
     }
+}
+
+/// So many messages of one KiB: two are a turn.
+pub(crate) fn turn(messages: u32) -> impl Iterator<Item = NewEvent> {
+    (0..messages).map(|n| match n % 2 {
+        0 => NewEvent::user_message(text()),
+        _ => NewEvent::agent_message(text()),
+    })
 }
 
 async fn load(store: &Sessions, session: SessionId) -> Outcome<Vec<Event>> {

@@ -16,7 +16,6 @@ mod scheduled;
 mod schedulers;
 mod servers;
 mod shards;
-mod speed;
 mod support;
 mod turns;
 mod views;

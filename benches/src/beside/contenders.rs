@@ -7,34 +7,42 @@ use std::process::Command;
 use super::ours::UNSYNCED;
 use crate::ours::Backend;
 use crate::outcome::Outcome;
+use crate::postgres;
 
 /// Another library, whose process is a package of its own below `benches/peers`: of Rust, or of Python if it has [`REQUIREMENTS`].
 struct Peer {
     name: &'static str,
     version: &'static str,
     package: &'static str,
-    /// Variable that is set for its process.
+    /// Variable that is set for its process: to 1, or to the address of the server.
     with: Option<&'static str>,
     /// Whether its writes wait for the disk.
     is_durable: bool,
+    /// Whether a server of PostgreSQL writes for it.
+    is_on_server: bool,
 }
 
 /// File with the versions that a package of Python needs.
 const REQUIREMENTS: &str = "requirements.txt";
 
-const PEERS: [Peer; 5] = [
-    Peer { name: "rig-memory", version: "0.46.0", package: "rig", with: None, is_durable: false },
-    Peer { name: "adk-session", version: "2.3.0", package: "adk", with: None, is_durable: true },
-    Peer {
-        name: "adk-session WAL",
-        version: "2.3.0",
-        package: "adk",
-        with: Some("BENCH_WAL"),
-        is_durable: true,
-    },
-    Peer { name: "tea-session", version: "0.1.0", package: "tea", with: None, is_durable: true },
-    Peer { name: "openai-agents", version: "0.24.0", package: "openai", with: None, is_durable: true },
-];
+const PEERS: [Peer; 6] = {
+    const fn new(name: &'static str, version: &'static str, package: &'static str) -> Peer {
+        Peer { name, version, package, with: None, is_durable: true, is_on_server: false }
+    }
+    const ADK: &str = "2.3.0";
+    [
+        Peer { is_durable: false, ..new("rig-memory", "0.46.0", "rig") },
+        new("adk-session", ADK, "adk"),
+        Peer { with: Some("BENCH_WAL"), ..new("adk-session WAL", ADK, "adk") },
+        Peer {
+            with: Some("BENCH_POSTGRES"),
+            is_on_server: true,
+            ..new("adk-session PostgreSQL", ADK, "adk")
+        },
+        new("tea-session", "0.1.0", "tea"),
+        new("openai-agents", "0.24.0", "openai"),
+    ]
+};
 
 /// A program that does the tasks with one library.
 #[derive(Clone, Debug)]
@@ -45,10 +53,12 @@ pub(crate) struct Contender {
     pub(crate) program: PathBuf,
     /// Arguments before those of the task.
     pub(crate) arguments: Vec<String>,
-    /// Variable that is set to 1 for the process.
-    pub(crate) with: Option<&'static str>,
+    /// Variable that is set for the process.
+    pub(crate) with: Option<(&'static str, String)>,
     /// Whether its writes wait for the disk.
     pub(crate) is_durable: bool,
+    /// Whether a server of PostgreSQL writes for it.
+    pub(crate) is_on_server: bool,
 }
 
 impl Contender {
@@ -58,38 +68,55 @@ impl Contender {
     }
 }
 
-/// Returns our stores and, unless `ours_only`, the other libraries, which are built first.
-pub(crate) fn chosen(ours_only: bool) -> Outcome<Vec<Contender>> {
+/// Returns our stores and, unless `ours_only`, the other libraries, which are built first: those that write to a server of PostgreSQL, or
+/// those that write themselves.
+pub(crate) fn chosen(ours_only: bool, on_server: bool) -> Outcome<Vec<Contender>> {
+    if on_server {
+        postgres::check_installed()?;
+    }
     let program = std::env::current_exe()?;
-    let sides = [(None, true), (Some(UNSYNCED), false)].into_iter();
-    let mut contenders: Vec<Contender> = sides
-        .flat_map(|(with, is_durable)| Backend::DURABLE.map(|backend| (backend, with, is_durable)))
-        .map(|(backend, with, is_durable)| Contender {
-            name: format!("{}{}", backend.name(), if is_durable { "" } else { " sync=off" }),
-            version: "",
-            program: program.clone(),
-            arguments: vec!["--worker".to_owned(), "task".to_owned(), backend.name().to_owned()],
-            with,
-            is_durable,
-        })
-        .collect();
+    let mut contenders = ours(&program, on_server);
     if ours_only {
         return Ok(contenders);
     }
     // Beside what cargo makes of the harness: `target/release/benches` leads to `target/peers`.
     let target = program.ancestors().nth(2).ok_or("the program has no target folder")?.join("peers");
-    for peer in PEERS {
+    for peer in PEERS.into_iter().filter(|peer| peer.is_on_server == on_server) {
         let (program, arguments) = built(peer.package, &target)?;
+        let value = if on_server { postgres::address() } else { "1" };
         contenders.push(Contender {
             name: peer.name.to_owned(),
             version: peer.version,
             program,
             arguments,
-            with: peer.with,
+            with: peer.with.map(|name| (name, value.to_owned())),
             is_durable: peer.is_durable,
+            is_on_server: on_server,
         });
     }
     Ok(contenders)
+}
+
+fn ours(program: &Path, on_server: bool) -> Vec<Contender> {
+    let store = |backend: Backend| Contender {
+        name: backend.name().to_owned(),
+        version: "",
+        program: program.to_owned(),
+        arguments: ["--worker", "task", backend.name()].map(str::to_owned).to_vec(),
+        with: None,
+        is_durable: true,
+        is_on_server: on_server,
+    };
+    if on_server {
+        return vec![Contender { with: Some(postgres::variable()), ..store(Backend::Postgres) }];
+    }
+    let unsynced = |backend: Backend| Contender {
+        name: format!("{} sync=off", backend.name()),
+        with: Some((UNSYNCED, "1".to_owned())),
+        is_durable: false,
+        ..store(backend)
+    };
+    Backend::DURABLE.map(store).into_iter().chain(Backend::DURABLE.map(unsynced)).collect()
 }
 
 /// Returns the folder of a peer.

@@ -40,7 +40,7 @@ impl Measurement {
     pub(crate) fn head() -> String {
         format!(
             "microseconds for each operation: median (quartiles) of the rounds; the syncs are the device's own count, and include those \
-             of other programs\n\n{:<8} {:>7} {:<16} {:>32} {:>6} {:>8} {:>10}  notes",
+             of other programs\n\n{:<8} {:>7} {:<22} {:>32} {:>6} {:>8} {:>10}  notes",
             "task", "size", "store", "us", "rounds", "syncs", "bytes"
         )
     }
@@ -51,7 +51,7 @@ impl Measurement {
         let times = format!("{median:.1} ({low:.1} to {high:.1})");
         let Self { task, size, store, rounds, syncs, bytes, .. } = self;
         let mut row =
-            format!("{task:<8} {size:>7} {store:<16} {times:>32} {rounds:>6} {syncs:>8.2} {bytes:>10.0}");
+            format!("{task:<8} {size:>7} {store:<22} {times:>32} {rounds:>6} {syncs:>8.2} {bytes:>10.0}");
         if let Some(p99) = self.p99_ms {
             row += &format!("  {:.0}/s, p99 {p99:.2} ms, {} refused", 1e6 / median, self.refused);
         }

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bench_worker::Task;
+use tokio::runtime::Runtime;
 
 use crate::counts::Meter;
 use crate::outcome::Outcome;
+use crate::postgres;
 
 mod contenders;
 mod measurement;
@@ -20,7 +22,7 @@ pub(crate) use ours::serve;
 pub(crate) use tables::PAGES;
 
 use measurement::Rounds;
-use process::Process;
+use process::{Process, ServerTrace};
 
 /// Number of rounds of a library whose operation takes longer than [`SLOW_MICROS`].
 const SLOW_ROUNDS: u32 = 5;
@@ -55,6 +57,9 @@ pub(crate) fn measure(task: Task, contenders: &[Contender]) -> Outcome<Vec<Measu
     }
     // The stores were filled without syncs: nobody's round is to write that to the disk.
     Command::new("sync").arg("-f").arg(folder.path()).status()?;
+    if contenders.iter().any(|contender| contender.is_on_server) {
+        Runtime::new()?.block_on(postgres::settle())?;
+    }
     for round in 0..crate::rounds::ROUNDS {
         for side in &mut sides {
             if round == SLOW_ROUNDS {
@@ -139,12 +144,19 @@ fn syncs(contender: &Contender, folder: &Path, task: Task) -> Outcome<Option<f64
     const TIMES: u32 = 10;
     let (place, log) = (folder.join("traced"), folder.join("calls"));
     let _ = std::fs::remove_dir_all(&place);
-    let Some(mut process) = Process::start(contender, &place, task, Some(&log))? else { return Ok(None) };
+    let (mut trace, mut own) = (None, Some(&*log));
+    if contender.is_on_server {
+        // What it waits for is in the processes of the server.
+        trace = ServerTrace::start(Runtime::new()?.block_on(postgres::server_process())?, &log)?;
+        own = None;
+    }
+    let Some(mut process) = Process::start(contender, &place, task, own)? else { return Ok(None) };
     process.round(1)?;
     let before = calls(&log);
     process.round(TIMES)?;
     let count = calls(&log) - before;
     process.end()?;
+    drop(trace.take());
     Ok(process::has_strace().then_some(f64::from(count) / f64::from(TIMES)))
 }
 

@@ -19,32 +19,21 @@ pub(super) const UNSYNCED: &str = "BENCH_UNSYNCED";
 /// Runs the process of a store.
 pub(crate) fn serve(backend: Backend, arguments: &[String]) -> Outcome {
     match backend {
-        Backend::Memory => Err("the other libraries are measured beside files and SQLite".into()),
-        Backend::Files => bench_worker::serve::<Files>(arguments),
-        Backend::Sqlite => bench_worker::serve::<Sqlite>(arguments),
+        Backend::Memory => {
+            Err("the other libraries are measured beside stores that outlive a process".into())
+        }
+        Backend::Files => bench_worker::serve::<Store<{ Backend::Files as usize }>>(arguments),
+        Backend::Sqlite => bench_worker::serve::<Store<{ Backend::Sqlite as usize }>>(arguments),
+        Backend::Postgres => bench_worker::serve::<Store<{ Backend::Postgres as usize }>>(arguments),
     }
 }
 
-struct Files(Side);
-struct Sqlite(Side);
+/// One of [`Backend::ALL`].
+struct Store<const BACKEND: usize>(Side);
 
-impl Contender for Files {
+impl<const BACKEND: usize> Contender for Store<BACKEND> {
     fn prepare(folder: &Path, task: Task) -> Outcome<Option<Self>> {
-        Side::new(Backend::Files, folder.join("store"), task).map(|side| side.map(Self))
-    }
-
-    fn run(&mut self, times: u32) -> Outcome<AtOnce> {
-        self.0.run(times)
-    }
-
-    fn stored(&mut self) -> Outcome<u64> {
-        self.0.stored()
-    }
-}
-
-impl Contender for Sqlite {
-    fn prepare(folder: &Path, task: Task) -> Outcome<Option<Self>> {
-        Side::new(Backend::Sqlite, folder.join("store.db"), task).map(|side| side.map(Self))
+        Side::new(Backend::ALL[BACKEND], folder.join("store"), task).map(|side| side.map(Self))
     }
 
     fn run(&mut self, times: u32) -> Outcome<AtOnce> {

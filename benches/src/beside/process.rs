@@ -30,23 +30,14 @@ impl Process {
         std::fs::create_dir_all(folder)?;
         let mut command = match log.filter(|_| has_strace()) {
             Some(log) => {
-                let mut command = Command::new("strace");
-                command.args([
-                    "-f",
-                    "-qq",
-                    "-e",
-                    "trace=fsync,fdatasync,msync,sync,syncfs,sync_file_range",
-                    "-o",
-                ]);
-                command.arg(log).arg(&contender.program);
+                let mut command = strace(log);
+                command.arg(&contender.program);
                 command
             }
             None => Command::new(&contender.program),
         };
         command.args(&contender.arguments).arg(folder).args([task.name(), &task.size().to_string()]);
-        if let Some(name) = contender.with {
-            command.env(name, "1");
-        }
+        command.envs(contender.with.clone());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let orders = child.stdin.take().ok_or("no input")?;
         let answers = BufReader::new(child.stdout.take().ok_or("no output")?);
@@ -84,6 +75,47 @@ impl Process {
             return Ok(());
         }
         Err(format!("{name}: the process ended with {status}: {}", last.trim_end()).into())
+    }
+}
+
+/// Returns the command that writes the calls which sync to a log.
+fn strace(log: &Path) -> Command {
+    let mut command = Command::new("strace");
+    command
+        .args(["-f", "-qq", "-e", "trace=fsync,fdatasync,msync,sync,syncfs,sync_file_range", "-o"])
+        .arg(log);
+    command
+}
+
+/// A trace of the server's processes that are started while it lasts: those of the connections that are made meanwhile.
+pub(super) struct ServerTrace(Child);
+
+impl ServerTrace {
+    /// Begins a trace of the server with this process, if `strace` is installed.
+    pub(super) fn start(server: u32, log: &Path) -> Outcome<Option<Self>> {
+        if !has_strace() {
+            return Ok(None);
+        }
+        let mut trace = Self(strace(log).args(["-p", &server.to_string()]).spawn()?);
+        for _ in 0..1_000 {
+            let status = std::fs::read_to_string(format!("/proc/{server}/status"))?;
+            if status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0")) {
+                return Ok(Some(trace));
+            }
+            if let Some(status) = trace.0.try_wait()? {
+                return Err(format!("the server cannot be traced: strace ended with {status}").into());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        Err("the server is not traced after 10 s".into())
+    }
+}
+
+impl Drop for ServerTrace {
+    fn drop(&mut self) {
+        // Without the process that traces it, the server goes on.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

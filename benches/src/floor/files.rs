@@ -40,14 +40,14 @@ impl Floor for Files {
         Ok(append(&mut self.log, messages, self.is_synced)?)
     }
 
-    async fn write_at_once(&mut self, writers: u32, turns: u32) -> Outcome<Vec<Duration>> {
+    async fn write_at_once(&mut self, writers: u32, turns: u32, messages: u32) -> Outcome<Vec<Duration>> {
         let tasks = (0..writers).map(|n| {
             let path = self.folder.join(format!("writer {n}"));
             tokio::task::spawn_blocking(move || {
                 let mut log = File::options().append(true).create(true).open(path)?;
                 let one = |_| {
                     let start = Instant::now();
-                    append(&mut log, 2, true).map(|()| start.elapsed())
+                    append(&mut log, messages, true).map(|()| start.elapsed())
                 };
                 (0..turns).map(one).collect::<std::io::Result<Vec<_>>>()
             })

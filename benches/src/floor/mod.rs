@@ -6,6 +6,7 @@ use crate::ours::Backend;
 use crate::outcome::Outcome;
 
 mod files;
+mod postgres;
 mod sqlite;
 mod work;
 
@@ -18,6 +19,7 @@ pub(crate) fn of(backend: Backend, folder: &Path, is_synced: bool) -> Outcome<Bo
     Ok(match backend {
         Backend::Memory => return Err("there is no floor by hand of memory".into()),
         Backend::Files => Box::new(files::Files::new(folder, is_synced)?),
+        Backend::Postgres => Box::new(postgres::Postgres::new(folder, is_synced)?),
         Backend::Sqlite => Box::new(sqlite::Sqlite::new(&folder.join("floor.db"), is_synced)?),
     })
 }

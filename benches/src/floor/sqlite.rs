@@ -74,12 +74,12 @@ fn writer_id(n: u32) -> String {
 type Turn = (String, u32, oneshot::Sender<()>);
 
 /// Commits all that waits in one transaction, then answers, until nobody can send any more.
-fn group_commit(conn: &Connection, turns: &mpsc::Receiver<Turn>) -> rusqlite::Result<()> {
+fn group_commit(conn: &Connection, turns: &mpsc::Receiver<Turn>, messages: u32) -> rusqlite::Result<()> {
     while let Ok(first) = turns.recv() {
         let group: Vec<Turn> = std::iter::once(first).chain(turns.try_iter()).collect();
         run(conn, "BEGIN IMMEDIATE")?;
         for (session, head, _) in &group {
-            write(conn, session, *head, 2)?;
+            write(conn, session, *head, messages)?;
         }
         run(conn, "COMMIT")?;
         for (_, _, reply) in group {
@@ -102,7 +102,7 @@ impl Floor for Sqlite {
         Ok(())
     }
 
-    async fn write_at_once(&mut self, writers: u32, turns: u32) -> Outcome<Vec<Duration>> {
+    async fn write_at_once(&mut self, writers: u32, turns: u32, messages: u32) -> Outcome<Vec<Duration>> {
         for n in 0..writers {
             self.lock().execute("INSERT OR IGNORE INTO sessions VALUES (?, 0, '')", [writer_id(n)])?;
         }
@@ -110,9 +110,9 @@ impl Floor for Sqlite {
         let conn = Arc::clone(&self.conn);
         let writer = std::thread::spawn(move || {
             let conn = conn.lock().unwrap_or_else(PoisonError::into_inner);
-            group_commit(&conn, &waiting)
+            group_commit(&conn, &waiting, messages)
         });
-        self.head += turns * 2;
+        self.head += turns * messages;
         let before = self.head;
         let tasks = (0..writers).map(|n| {
             let sender = sender.clone();
@@ -121,7 +121,8 @@ impl Floor for Sqlite {
                 for turn in 0..turns {
                     let start = Instant::now();
                     let (reply, answer) = oneshot::channel();
-                    if sender.send((writer_id(n), before + turn * 2, reply)).is_err() || answer.await.is_err()
+                    if sender.send((writer_id(n), before + turn * messages, reply)).is_err()
+                        || answer.await.is_err()
                     {
                         return Err("the writer ended");
                     }

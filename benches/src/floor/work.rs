@@ -17,8 +17,8 @@ pub(crate) const RECORD: usize = 600;
 pub(crate) trait Floor: Send {
     /// Stores so many messages at once, and what changes of their session, durably.
     fn write(&mut self, messages: u32) -> Outcome;
-    /// So many writers at once, each with a session of its own and so many turns: what each turn took.
-    async fn write_at_once(&mut self, writers: u32, turns: u32) -> Outcome<Vec<Duration>>;
+    /// So many writers at once, each with a session of its own and so many turns of one or two messages: what each turn took.
+    async fn write_at_once(&mut self, writers: u32, turns: u32, messages: u32) -> Outcome<Vec<Duration>>;
     /// Puts these lines where they are read from.
     fn fill(&mut self, lines: &[String]) -> Outcome;
     /// The last 50 lines, as bytes.

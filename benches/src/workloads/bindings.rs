@@ -28,6 +28,7 @@ pub(super) async fn bindings(place: &Place) -> Outcome<Vec<Figure>> {
         bind(&*filling, number).await?;
     }
     drop(filling);
+    place.backend.settle().await?;
     let store = place.backend.open_storage(&path, false).await?.bindings;
     let mut next = 0;
     let resolved = alone(&place.meter, 50, async |times| {

@@ -48,6 +48,7 @@ impl Among {
 pub(super) async fn create(place: &Place) -> Outcome<Figure> {
     let mut many = Among::new(place, "many", if place.quick { 1_000 } else { 5_000 }).await?;
     let mut few = Among::new(place, "few", FEW).await?;
+    place.backend.settle().await?;
     let sides = compare(
         &place.meter,
         10,

@@ -7,6 +7,7 @@ use crate::rounds::compare;
 
 pub(super) async fn fork(place: &Place) -> Outcome<Figure> {
     let (ours, mut floor) = (place.filled_store("ours", 10_000).await?, place.floor()?);
+    place.backend.settle().await?;
     let sides = compare(
         &place.meter,
         4,

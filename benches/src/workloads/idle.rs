@@ -1,7 +1,6 @@
 //! Memory of another process for each of many conversations that are open and idle.
 
 use std::path::Path;
-use std::process::Command;
 
 use agent_runtime::{AgentBuilder, Config, EchoProvider};
 
@@ -19,10 +18,7 @@ const TIMES: usize = 5;
 pub(super) fn idle(place: &Place) -> Outcome<Figure> {
     let mut each = Vec::new();
     for n in 0..TIMES {
-        let done = Command::new(std::env::current_exe()?)
-            .args(["--worker", "idle", place.backend.name()])
-            .arg(place.path(&format!("idle {n}")))
-            .output()?;
+        let done = place.backend.process("idle")?.arg(place.path(&format!("idle {n}"))).output()?;
         let more: f64 = String::from_utf8(done.stdout)?.trim().parse()?;
         each.push(more / OPEN as f64 / 1024.0);
     }

@@ -1,7 +1,6 @@
 //! Turns of many conversations in one process, through the runtime, with and without room for their contexts.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -77,11 +76,7 @@ pub(super) async fn many(place: &Place) -> Outcome<Vec<Figure>> {
 
 /// Measures in a process of its own: so many conversations that have turns and that are idle, with a budget of contexts.
 fn process(backend: Backend, path: &Path, numbers: [usize; 3]) -> Outcome<Turns> {
-    let done = Command::new(std::env::current_exe()?)
-        .args(["--worker", "many", backend.name()])
-        .arg(path)
-        .args(numbers.map(|number| number.to_string()))
-        .output()?;
+    let done = backend.process("many")?.arg(path).args(numbers.map(|number| number.to_string())).output()?;
     if !done.status.success() {
         return Err(String::from_utf8_lossy(&done.stderr).into());
     }

@@ -1,7 +1,6 @@
 //! Peak memory of another process that loads a session of 10,000 messages.
 
 use std::path::Path;
-use std::process::Command;
 
 use agent_core::{Seq, SessionId, SessionStoreExt};
 use futures::TryStreamExt;
@@ -16,11 +15,7 @@ pub(super) async fn memory(place: &Place) -> Outcome<Vec<Figure>> {
     let ours = place.filled_store("ours", 10_000).await?;
     let mut figures = Vec::new();
     for (way, aim) in [("whole", "at most 1.5x the content (15 MiB)"), ("streamed", "under 2 MiB")] {
-        let done = Command::new(std::env::current_exe()?)
-            .args(["--worker", way, place.backend.name()])
-            .arg(&ours.path)
-            .arg(ours.session.id.to_string())
-            .output()?;
+        let done = place.backend.process(way)?.arg(&ours.path).arg(ours.session.id.to_string()).output()?;
         let more: f64 = String::from_utf8(done.stdout)?.trim().parse()?;
         let name = format!("load 10,000 {way}: peak memory");
         let measured = Measured::Value(more / f64::from(1 << 20), "MiB");

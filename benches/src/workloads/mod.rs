@@ -10,6 +10,7 @@ mod bindings;
 mod blobs;
 mod create;
 mod deletion;
+mod due;
 mod end_to_end;
 mod fork;
 pub(crate) mod idle;
@@ -33,7 +34,7 @@ pub(crate) struct Workload {
 }
 
 /// Every workload, in the order in which all are measured.
-pub(crate) const WORKLOADS: [Workload; 23] = {
+pub(crate) const WORKLOADS: [Workload; 24] = {
     const fn new(name: &'static str, about: &'static str) -> Workload {
         Workload { name, about }
     }
@@ -50,6 +51,10 @@ pub(crate) const WORKLOADS: [Workload; 23] = {
         new("last", "The last 50 events of a session of 1,000 and of one of 100,000"),
         new("load", "All events of a session of 10,000 and of one of 100,000, parsed"),
         new("list", "The first page of 50 among 10,000 and 100,000 sessions, and of an owner among these"),
+        new(
+            "due",
+            "A page of what is due behind 100,000 dropped timers, beside a snapshot, against one without",
+        ),
         new("create", "Create a session among 5,000 workspaces, against one among 40"),
         new("fork", "A fork of a session of 10,000 events"),
         new("bindings", "Find the workspace of a device among 100,000, and bind one more"),
@@ -70,9 +75,15 @@ pub(crate) const WORKLOADS: [Workload; 23] = {
     ]
 };
 
-/// Returns whether a workload is measured on a store: what writes to a disk is not in memory.
+/// Returns whether a workload is measured on a store. What writes to a disk is not in memory; what has a file or a thread of this
+/// process for its floor is not in a server, and what has a snapshot is only there.
 pub(crate) fn is_measured(name: &str, backend: Backend) -> bool {
-    backend != Backend::Memory || name == "many"
+    const LOCAL: [&str; 5] = ["hand-over", "size", "put-blob", "read-blob", "beside-deletion"];
+    match backend {
+        Backend::Memory => name == "many",
+        Backend::Files | Backend::Sqlite => name != "due",
+        Backend::Postgres => !LOCAL.contains(&name),
+    }
 }
 
 /// Measures one workload.
@@ -85,11 +96,12 @@ pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {
         "run" => vec![write::run(place).await?],
         "end-to-end" => end_to_end::turns(place).await?,
         "growth" => vec![write::growth(place).await?],
-        "at-once" => vec![at_once::at_once(place).await?],
+        "at-once" => at_once::at_once(place).await?,
         "processes" => vec![processes::processes(place).await?],
         "last" => read::last(place).await?,
         "load" => read::load(place).await?,
         "list" => list::list(place).await?,
+        "due" => vec![due::due(place).await?],
         "create" => vec![create::create(place).await?],
         "fork" => vec![fork::fork(place).await?],
         "bindings" => bindings::bindings(place).await?,

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use super::at_once;
 use super::place::Place;
@@ -51,12 +51,8 @@ struct Worker {
 
 impl Worker {
     fn start(backend: Backend, path: &Path) -> Outcome<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["--worker", "turns", backend.name()])
-            .arg(path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+        let mut child =
+            backend.process("turns")?.arg(path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let orders = child.stdin.take().ok_or("no input")?;
         let answers = BufReader::new(child.stdout.take().ok_or("no output")?);
         let mut worker = Self { child, orders, answers };

@@ -22,7 +22,7 @@ pub(super) async fn size(place: &Place) -> Outcome<Figure> {
     drop(ours);
     let each = (weight(place.backend, &path)? - before) as f64 / f64::from(MESSAGES);
     let aim = match place.backend {
-        Backend::Memory | Backend::Files => "at most 1,300",
+        Backend::Memory | Backend::Files | Backend::Postgres => "at most 1,300",
         Backend::Sqlite => "at most 1,450",
     };
     Ok(Figure::new(place.backend, "a message of 1,024 bytes", Measured::Value(each, "bytes")).aim(aim))

@@ -24,6 +24,7 @@ fn aim(backend: Backend) -> &'static str {
     match backend {
         Backend::Memory | Backend::Files => "at most 1.2",
         Backend::Sqlite => "at most 1.3",
+        Backend::Postgres => "at most 1.5",
     }
 }
 
@@ -41,7 +42,11 @@ pub(super) async fn turn(place: &Place) -> Outcome<Figure> {
 pub(super) async fn unsynced(place: &Place) -> Outcome<Figure> {
     let (ours, floor) = place.unsynced().await?;
     let sides = commits(place, ours, floor, 2).await?;
-    let aim = if place.backend == Backend::Sqlite { "45 us" } else { "30 us" };
+    let aim = match place.backend {
+        Backend::Memory | Backend::Files => "30 us",
+        Backend::Sqlite => "45 us",
+        Backend::Postgres => "",
+    };
     Ok(Figure::timed(place.backend, "turn without syncs", sides).aim(aim))
 }
 
@@ -164,6 +169,7 @@ pub(super) async fn growth(place: &Place) -> Outcome<Figure> {
     let long = if place.quick { 10_000 } else { 100_000 };
     let mut long = place.filled_store("long", long).await?;
     let mut short = place.filled_store("short", 100).await?;
+    place.backend.settle().await?;
     let sides = compare(
         &place.meter,
         BATCH,

@@ -1,5 +1,5 @@
-//! A PostgreSQL server of the test's own: its data in a temporary folder, on a free port of this machine. If no server can
-//! be started, the test fails and says why.
+//! A PostgreSQL server of the program's own: its data in a temporary folder, on a free port of this machine. If no server can
+//! be started, the program fails and says why.
 
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -9,14 +9,21 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Variable with the address of the server, for the processes that the test starts.
-const ADDRESS: &str = "AGENT_POSTGRES_TEST";
+/// Variable with the address of the server, for the processes that the program starts.
+pub(crate) const ADDRESS: &str = "AGENT_POSTGRES_TEST";
 
 /// User under which the server runs if the test is root, which PostgreSQL refuses.
 const USER: &str = "postgres";
 
 /// User who owns the tables, and may create roles.
 pub(crate) const OWNER: &str = "owner";
+
+/// Settings of a server for tests, none of which cuts the power.
+const OF_TESTS: &str = "-c fsync=off -c full_page_writes=off -c synchronous_commit=off -c shared_buffers=64MB -c autovacuum_naptime=5s";
+
+/// Settings of a server that is measured: what is acknowledged is on the disk. The others are the defaults.
+#[allow(dead_code, reason = "one of the programs uses it")]
+const DURABLE: &str = "-c fsync=on -c full_page_writes=on -c synchronous_commit=on";
 
 /// Running server, which is stopped, and its data removed, when this is dropped.
 pub(crate) struct Server {
@@ -32,10 +39,15 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server, or finds the one that a parent process has started.
     pub(crate) fn start() -> Self {
+        Self::start_with(OF_TESTS, Path::new("/tmp"))
+    }
+
+    /// Starts a server with these settings in a folder, or finds the one that a parent process has started.
+    fn start_with(settings: &str, folder: &Path) -> Self {
         if let Ok(address) = std::env::var(ADDRESS) {
             return Self { address, own: None, options: String::new(), log: None };
         }
-        Self::start_on(|bin, data| {
+        Self::start_on(settings, folder, |bin, data| {
             run(
                 bin,
                 "initdb",
@@ -47,7 +59,7 @@ impl Server {
     /// Starts a standby of this server.
     #[allow(dead_code, reason = "one of the programs uses it")]
     pub(crate) fn standby(&self) -> Self {
-        Self::start_on(|bin, data| {
+        Self::start_on(OF_TESTS, Path::new("/tmp"), |bin, data| {
             run(
                 bin,
                 "pg_basebackup",
@@ -68,19 +80,16 @@ impl Server {
     }
 
     /// Starts a server on the data that `make` has made.
-    fn start_on(make: impl FnOnce(&Path, &str)) -> Self {
+    fn start_on(settings: &str, folder: &Path, make: impl FnOnce(&Path, &str)) -> Self {
         let bin = programs();
-        let folder = tempfile::Builder::new().prefix("agent-postgres-").tempdir_in("/tmp").unwrap();
+        let folder = tempfile::Builder::new().prefix("agent-postgres-").tempdir_in(folder).unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let data = folder.path().join("data");
         let data = data.to_str().unwrap();
         make(&bin, data);
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        // No test cuts the power; measurements name the variable.
-        let fsync = if std::env::var_os("AGENT_POSTGRES_FSYNC").is_some() { "on" } else { "off" };
         let options = format!(
-            "-p {port} -k {} -c listen_addresses=127.0.0.1 -c max_connections=600 -c shared_buffers=64MB -c fsync={fsync} \
-             -c full_page_writes={fsync} -c synchronous_commit={fsync} -c autovacuum_naptime=5s",
+            "-p {port} -k {} -c listen_addresses=127.0.0.1 -c max_connections=600 {settings}",
             folder.path().display()
         );
         let address = format!("postgres://{USER}@127.0.0.1:{port}/postgres");
@@ -114,9 +123,20 @@ impl Server {
 
     /// Starts a server for a program that does not drop it: a process waits for the end of this one, and stops it.
     #[allow(dead_code, reason = "one of the programs uses it")]
-    #[allow(clippy::zombie_processes, reason = "it lives longer than this process")]
     pub(crate) fn start_for_program() -> Self {
-        let mut server = Self::start();
+        Self::start().for_program()
+    }
+
+    /// Starts a server that is measured, on the disk of TMPDIR, for a program that does not drop it.
+    #[allow(dead_code, reason = "one of the programs uses it")]
+    pub(crate) fn start_to_measure() -> Self {
+        Self::start_with(DURABLE, &std::env::temp_dir()).for_program()
+    }
+
+    #[allow(dead_code, reason = "one of the programs uses it")]
+    #[allow(clippy::zombie_processes, reason = "it lives longer than this process")]
+    fn for_program(mut self) -> Self {
+        let server = &mut self;
         if let Some((folder, bin)) = server.own.take() {
             let path = folder.keep();
             let stop = "while kill -0 $1 2>/dev/null; do sleep 0.2; done; $2 -D $3/data -m immediate stop; rm -rf $3";
@@ -131,7 +151,7 @@ impl Server {
             waits.current_dir("/").stdin(none()).stdout(none()).stderr(none()).spawn().unwrap();
             server.log = Some(path.join("server.log"));
         }
-        server
+        self
     }
 
     /// Returns the log of the server.
@@ -173,11 +193,21 @@ impl Drop for Server {
     }
 }
 
-/// Finds the folder of the server's programs: `PG_BIN`, what `pg_config` says, or the newest of Debian's.
+/// Says what to do if there is no server.
+pub(crate) const NOT_INSTALLED: &str = "no PostgreSQL server was found: install `postgresql`, or name the folder of `initdb` and `pg_ctl` in PG_BIN";
+
+/// Returns the folder of the server's programs.
 pub(crate) fn programs() -> PathBuf {
+    installed().unwrap_or_else(|| panic!("{NOT_INSTALLED}"))
+}
+
+/// Finds the folder of the server's programs: `PG_BIN`, or else what `pg_config` says, or the newest of Debian's.
+pub(crate) fn installed() -> Option<PathBuf> {
     let has = |bin: &PathBuf| bin.join("initdb").exists() && bin.join("pg_ctl").exists();
-    let given = std::env::var_os("PG_BIN").map(PathBuf::from);
-    let mut found: Vec<PathBuf> = given.into_iter().collect();
+    if let Some(given) = std::env::var_os("PG_BIN") {
+        return Some(PathBuf::from(given)).filter(has);
+    }
+    let mut found = Vec::<PathBuf>::new();
     if let Ok(output) = Command::new("pg_config").arg("--bindir").output() {
         found.push(String::from_utf8_lossy(&output.stdout).trim().into());
     }
@@ -189,9 +219,7 @@ pub(crate) fn programs() -> PathBuf {
         .collect();
     debian.sort();
     found.extend(debian.into_iter().rev());
-    found.into_iter().find(has).unwrap_or_else(|| {
-        panic!("no PostgreSQL server was found: install `postgresql`, or name the folder of `initdb` and `pg_ctl` in PG_BIN")
-    })
+    found.into_iter().find(has)
 }
 
 fn is_root() -> bool {
