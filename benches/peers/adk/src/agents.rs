@@ -6,7 +6,7 @@ use std::time::Instant;
 use adk_agent::LlmAgentBuilder;
 use adk_core::{AdkError, Content, FinishReason, Llm, LlmRequest, LlmResponse, LlmResponseStream};
 use adk_runner::Runner;
-use adk_session::SqliteSessionService;
+use adk_session::SessionService;
 use async_trait::async_trait;
 use bench_worker::{AGENT_MESSAGES, AGENT_TEXT_BYTES, AGENTS_AT_ONCE, AtOnce, Order, Outcome};
 use futures::StreamExt;
@@ -49,7 +49,7 @@ pub(crate) struct Agents {
 }
 
 impl Agents {
-    pub(crate) fn new(service: &Arc<SqliteSessionService>, count: u32) -> Outcome<Self> {
+    pub(crate) fn new(service: &Arc<dyn SessionService>, count: u32) -> Outcome<Self> {
         let agent = LlmAgentBuilder::new(MODEL).model(Arc::new(Quick)).build()?;
         let runner = Runner::builder().app_name(APP).agent(Arc::new(agent)).session_service(service.clone());
         Ok(Self { runner: Arc::new(runner.build()?), order: Order::new(count as usize) })

@@ -1,47 +1,31 @@
 //! Runs adk-session for the harness: `SqliteSessionService`. An agent is that of adk-agent, run by adk-runner with this service.
 //!
 //! As it is by default, it is opened with `new(url)`. With `BENCH_WAL` set, it is given a pool with a write-ahead log, as its
-//! `from_pool` allows.
+//! `from_pool` allows. With the address of a server in `BENCH_POSTGRES`, it is `PostgresSessionService`, opened with `new(url)`, in a
+//! database of its own.
 
 #![allow(clippy::disallowed_methods, reason = "this measures real time")]
 
 mod agents;
+mod database;
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use adk_core::Content;
 use adk_core::identity::{AdkIdentity, AppName, SessionId, UserId};
-use adk_session::{
-    AppendEventRequest, CreateRequest, Event, GetRequest, ListRequest, SessionService, SqliteSessionService,
-};
+use adk_session::{AppendEventRequest, CreateRequest, Event, GetRequest, ListRequest, SessionService};
 use agents::Agents;
 use bench_worker::{AGENT_MESSAGES, AGENT_TURNS, AtOnce, Contender, Outcome, TURNS, Task, serve, text};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use database::{Database, Pool};
 use tokio::runtime::Runtime;
 
 const APP: &str = "bench";
 const USER: &str = "person";
 /// Author of the answers: an agent reads its own only.
 const MODEL: &str = "model";
-
-/// Copies the session that is there until there are as many as the parameter.
-const MORE_SESSIONS: &str = "
-    WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n + 1 < ?1)
-    INSERT INTO sessions SELECT app_name, user_id, 'session-' || n, state, created_at, updated_at FROM sessions, n WHERE n < ?1";
-
-/// Copies the events of the first session until so many sessions, the first parameter, have so many times as many, the second. Each
-/// has an id and a time of its own; prompts are before answers.
-const MORE_EVENTS: &str = "
-    WITH RECURSIVE s (s) AS (SELECT 0 UNION ALL SELECT s + 1 FROM s WHERE s + 1 < ?1),
-        n (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n + 1 < ?2)
-    INSERT INTO events SELECT lower(hex(randomblob(16))), app_name, user_id, 'session-' || s, invocation_id, branch, author,
-        substr(timestamp, 1, 20) || printf('%09d', 2 * n + (author <> 'user')) || '+00:00', llm_response, actions,
-        long_running_tool_ids
-    FROM s, n, events WHERE s + n > 0 ORDER BY s, n";
 
 fn session(n: u32) -> String {
     format!("session-{n}")
@@ -51,16 +35,7 @@ fn identity(session: &str) -> Outcome<AdkIdentity> {
     Ok(AdkIdentity::new(AppName::try_from(APP)?, UserId::try_from(USER)?, SessionId::try_from(session)?))
 }
 
-async fn pool(url: &str, synchronous: SqliteSynchronous, wal: bool) -> Outcome<SqliteSessionService> {
-    let mut options = SqliteConnectOptions::from_str(url)?.synchronous(synchronous).foreign_keys(true);
-    if wal {
-        options = options.journal_mode(SqliteJournalMode::Wal);
-    }
-    let pool = SqlitePoolOptions::new().connect_with(options).await?;
-    Ok(SqliteSessionService::from_pool(pool))
-}
-
-async fn create(service: &SqliteSessionService, n: u32) -> Outcome {
+async fn create(service: &dyn SessionService, n: u32) -> Outcome {
     let request = CreateRequest {
         app_name: APP.to_owned(),
         user_id: USER.to_owned(),
@@ -72,7 +47,7 @@ async fn create(service: &SqliteSessionService, n: u32) -> Outcome {
 }
 
 async fn append(
-    service: &SqliteSessionService,
+    service: &dyn SessionService,
     identity: &AdkIdentity,
     author: &str,
     text: String,
@@ -83,7 +58,7 @@ async fn append(
     service.append_event_for_identity(AppendEventRequest { identity: identity.clone(), event }).await
 }
 
-async fn get(service: &SqliteSessionService, recent: Option<usize>) -> Outcome<usize> {
+async fn get(service: &dyn SessionService, recent: Option<usize>) -> Outcome<usize> {
     let request = GetRequest {
         app_name: APP.to_owned(),
         user_id: USER.to_owned(),
@@ -99,7 +74,7 @@ const MOST_REFUSALS: u32 = 1000;
 
 /// Does a turn: two events, each in a transaction of its own, since the interface has no other way. A refused call is repeated.
 /// Returns the number of refused calls.
-async fn turn(service: &SqliteSessionService, identity: &AdkIdentity) -> Outcome<u32> {
+async fn turn(service: &dyn SessionService, identity: &AdkIdentity) -> Outcome<u32> {
     let mut refused = 0;
     for author in ["user", MODEL] {
         while let Err(error) = append(service, identity, author, text()).await {
@@ -115,7 +90,8 @@ async fn turn(service: &SqliteSessionService, identity: &AdkIdentity) -> Outcome
 struct Adk {
     task: Task,
     runtime: Runtime,
-    service: Arc<SqliteSessionService>,
+    service: Arc<dyn SessionService>,
+    pool: Pool,
     agents: Option<Agents>,
 }
 
@@ -130,35 +106,26 @@ impl Contender for Adk {
         };
         let text = if let Task::Agents(_) = task { agents::text() } else { text() };
         let runtime = Runtime::new()?;
-        let url = format!("sqlite:{}?mode=rwc", folder.join("sessions.db").display());
-        let wal = std::env::var_os("BENCH_WAL").is_some();
-        runtime.block_on(async {
-            let filling = pool(&url, SqliteSynchronous::Off, wal).await?;
-            filling.migrate().await?;
+        let (service, pool) = runtime.block_on(async {
+            let database = Database::new(folder).await?;
+            let (filling, pool) = database.open(true).await?;
             // What the library writes once is copied with SQL: through its interface, 100,000 events take minutes.
-            create(&filling, 0).await?;
-            sqlx::query(MORE_SESSIONS).bind(sessions).execute(filling.pool()).await?;
+            create(&*filling, 0).await?;
+            pool.copy_session(sessions).await?;
             if messages > 0 {
                 for author in ["user", MODEL] {
-                    append(&filling, &identity(&session(0))?, author, text.clone()).await?;
+                    append(&*filling, &identity(&session(0))?, author, text.clone()).await?;
                 }
-                sqlx::query(MORE_EVENTS).bind(sessions).bind(messages / 2).execute(filling.pool()).await?;
+                pool.copy_events(sessions, messages / 2).await?;
             }
-            filling.pool().close().await;
-            Outcome::Ok(())
+            pool.close().await;
+            database.open(false).await
         })?;
-        let service = runtime.block_on(async {
-            if wal {
-                return pool(&url, SqliteSynchronous::Full, true).await;
-            }
-            Ok(SqliteSessionService::new(&url).await?)
-        })?;
-        let service = Arc::new(service);
         let agents = match task {
             Task::Agents(count) => Some(Agents::new(&service, count)?),
             _ => None,
         };
-        Ok(Some(Self { task, runtime, service, agents }))
+        Ok(Some(Self { task, runtime, service, pool, agents }))
     }
 
     fn run(&mut self, times: u32) -> Outcome<AtOnce> {
@@ -174,9 +141,9 @@ impl Contender for Adk {
             let mut done = AtOnce::default();
             for _ in 0..times {
                 match task {
-                    Task::Turn(_) => done.refused += turn(service, &identity).await?,
-                    Task::Last(_) => assert_eq!(get(service, Some(50)).await?, 50),
-                    Task::Load(messages) => assert_eq!(get(service, None).await?, messages as usize),
+                    Task::Turn(_) => done.refused += turn(&**service, &identity).await?,
+                    Task::Last(_) => assert_eq!(get(&**service, Some(50)).await?, 50),
+                    Task::Load(messages) => assert_eq!(get(&**service, None).await?, messages as usize),
                     _ => {
                         let (app_name, user_id) = (APP.to_owned(), USER.to_owned());
                         let request = ListRequest { app_name, user_id, limit: Some(50), offset: None };
@@ -189,19 +156,18 @@ impl Contender for Adk {
     }
 
     fn stored(&mut self) -> Outcome<u64> {
-        let count = sqlx::query_scalar("SELECT count(*) FROM events").fetch_one(self.service.pool());
-        Ok(self.runtime.block_on(count)?)
+        self.runtime.block_on(self.pool.count_events())
     }
 }
 
-async fn at_once(service: &Arc<SqliteSessionService>, writers: u32, turns: u32) -> Outcome<AtOnce> {
+async fn at_once(service: &Arc<dyn SessionService>, writers: u32, turns: u32) -> Outcome<AtOnce> {
     let tasks = (0..writers).map(|n| {
         let service = Arc::clone(service);
         tokio::spawn(async move {
             let (identity, mut done) = (identity(&session(n))?, AtOnce::default());
             for _ in 0..turns {
                 let start = Instant::now();
-                done.refused += turn(&service, &identity).await?;
+                done.refused += turn(&*service, &identity).await?;
                 done.latencies.push(start.elapsed());
             }
             Outcome::Ok(done)
