@@ -8,8 +8,14 @@ use std::time::Duration;
 
 /// What it comes to, which must be within a minute: neither help nor a refusal measures anything.
 fn run(args: &[&str]) -> (i32, String, String) {
+    run_with(args, None)
+}
+
+/// The same with another variable.
+fn run_with(args: &[&str], variable: Option<(&str, &str)>) -> (i32, String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_benches"))
         .args(args)
+        .envs(variable)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -107,6 +113,33 @@ fn stores_are_measured_in_turns() {
     assert_eq!(lines.len(), 3, "{out}");
     for (line, store) in lines[1..].iter().zip(["files", "sqlite"]) {
         assert_eq!((&line["store"], &line["task"]), (&store.into(), &"load".into()), "{out}");
+    }
+}
+
+/// Without a server of PostgreSQL the other stores are measured, and a line says what is missing. Whoever names the store is told.
+#[test]
+fn store_without_its_server_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = Some(("PG_BIN", folder.path().to_str().unwrap()));
+    let (code, out, err) = run_with(&["--quick", "--json", "size"], nowhere);
+    assert_eq!((code, out.lines().count()), (0, 3), "{out}{err}");
+    assert!(err.starts_with("postgres is left out: ") && err.contains("PG_BIN"), "{err}");
+    for args in [&["--quick", "--store=postgres", "append"][..], &["beside", "--postgres", "load"]] {
+        let (code, out, err) = run_with(args, nowhere);
+        assert!(code == 1 && out.is_empty() && err.contains("PG_BIN"), "{args:?}: {out}{err}");
+    }
+}
+
+/// The store is measured on a server that the program starts, against inserts by hand on the same server.
+#[test]
+fn store_in_postgres_is_measured_on_a_server_of_the_program() {
+    let (code, out, err) = run(&["--quick", "--store=postgres", "--json", "last"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    let lines: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2, "{out}");
+    assert_eq!(lines[1]["store"], "postgres", "{out}");
+    for side in ["ours", "floor"] {
+        assert_eq!(lines[1][side]["us"].as_array().unwrap().len(), 3, "{out}");
     }
 }
 

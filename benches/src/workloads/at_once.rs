@@ -26,7 +26,9 @@ pub(super) async fn at_once(place: &Place) -> Outcome<Vec<Figure>> {
 }
 
 async fn figure(place: &Place, name: &str, messages: u32) -> Outcome<Figure> {
-    let (ours, mut floor) = (place.new_store().await?, place.floor()?);
+    let path = place.path(name);
+    let mut floor = crate::floor::of(place.backend, &path, true)?;
+    let ours = Ours::new(place.backend, path.join("ours")).await?;
     let mut sessions = sessions(&ours, WRITERS).await?;
     let sides = compare(
         &place.meter,
