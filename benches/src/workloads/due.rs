@@ -9,6 +9,7 @@ use agent_core::event::NewEvent;
 use agent_core::model::Timer;
 use agent_core::session::SessionRecord;
 use agent_core::store::SessionQuery;
+use futures::{StreamExt, stream};
 use sqlx::Executor;
 
 use super::at_once::sessions;
@@ -19,8 +20,10 @@ use crate::postgres;
 use crate::report::Figure;
 use crate::rounds::compare;
 
-/// Sessions that set and drop timers at the same time, and sessions that are due in the end.
-const CHANGED: u32 = 32;
+/// Sessions that set and drop timers, how many of them at the same time, and sessions that are due in the end. Beside a snapshot the
+/// server keeps each version of a session's row, so that thousands of changes of one session would take longer and longer.
+const CHANGED: u32 = 1_000;
+const AT_ONCE: usize = 32;
 const DUE: u32 = 50;
 
 pub(super) async fn due(place: &Place) -> Outcome<Figure> {
@@ -62,9 +65,11 @@ async fn filled(backend: Backend, place: &Place, name: &str, count: u32) -> Outc
             Ok::<_, agent_core::Error>(())
         })
     });
-    for change in changes.collect::<Vec<_>>() {
-        change.await??;
+    let mut changes = stream::iter(changes).buffer_unordered(AT_ONCE);
+    while let Some(change) = changes.next().await {
+        change??;
     }
+    drop(changes);
     for session in sessions(&ours, DUE).await? {
         set(&ours, &session, at).await?;
     }
