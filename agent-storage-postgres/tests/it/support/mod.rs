@@ -6,6 +6,7 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -148,6 +149,8 @@ impl Server {
                 .arg(bin.join("pg_ctl"))
                 .arg(&path);
             let none = std::process::Stdio::null;
+            // What ends the program's group does not end this.
+            waits.process_group(0);
             waits.current_dir("/").stdin(none()).stdout(none()).stderr(none()).spawn().unwrap();
             server.log = Some(path.join("server.log"));
         }
