@@ -107,6 +107,12 @@ fn is_policy(error: &sqlx::Error) -> bool {
     database.and_then(PgDatabaseError::routine) == Some("ExecWithCheckOptions")
 }
 
+/// Returns whether a pooler refused the settings of a connection. PgBouncer has one code for all that it says itself, also for what
+/// passes, as when it could not ask the server for a user.
+fn refuses_settings(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.message().contains("startup parameter"))
+}
+
 /// Returns the kind of an error and what to do about it. `FORMAT.md` has this table.
 fn cause(error: &sqlx::Error, is_broken: bool) -> (ErrorKind, &'static str) {
     let code = sqlstate(error).unwrap_or_default();
@@ -115,7 +121,7 @@ fn cause(error: &sqlx::Error, is_broken: bool) -> (ErrorKind, &'static str) {
             ErrorKind::Unavailable,
             "the server is read-only, perhaps a standby; name the primary, or wait for it",
         ),
-        "08P01" => (
+        "08P01" if refuses_settings(error) => (
             ErrorKind::Unsupported,
             "the connection's settings were refused; behind a pooler in transaction mode add `pooler=transaction` to the address",
         ),

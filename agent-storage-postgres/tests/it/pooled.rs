@@ -93,6 +93,18 @@ async fn a_pooler_that_was_not_declared_is_refused_by_name() {
     scene.config_at(&pooler.address).open().await.unwrap();
 }
 
+/// A pooler that cannot ask the server for a user, as when that connection has ended, has one code for that and for settings that it
+/// refuses: the former passes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_that_cannot_look_a_user_up_is_unavailable() {
+    let scene = Scene::with_tables().await;
+    let more = "auth_query = SELECT $1::text, pg_terminate_backend(pg_backend_pid())::text";
+    let pooler = Pooler::before(&scene.address(&scene.app()), 1, more);
+    let error = scene.config_behind(&pooler).open().await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.is_retryable() && !error.to_string().contains("pooler=transaction"), "{error}");
+}
+
 /// Makes a pooler connect to the server so many times, so that it has a choice.
 async fn warm_up(pooler: &Pooler, connections: usize) {
     let mut clients = Vec::new();
