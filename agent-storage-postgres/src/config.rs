@@ -37,6 +37,8 @@ pub struct PostgresConfig {
     pub(crate) hint_interval: Duration,
     pub(crate) poll_interval: Duration,
     pub(crate) migrate: bool,
+    /// Number of partitions of the table of events, if that is said.
+    pub(crate) partitions: Option<u32>,
     pub(crate) isolation: Isolation,
     /// True if the address is that of a pooler in transaction mode.
     pub(crate) is_pooled: bool,
@@ -79,12 +81,14 @@ impl PostgresConfig {
     pub const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(5);
     /// Longest of these times: a day.
     pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+    /// Most partitions of the table of events.
+    pub const MAX_PARTITIONS: u32 = 1024;
     /// Most connections of one store.
     pub const MAX_CONNECTIONS: usize = 1000;
 
     const OPTIONS: &'static str = "schema=NAME, connections=NUMBER, lock_timeout_ms=NUMBER, statement_timeout_ms=NUMBER, \
         connect_timeout_ms=NUMBER, wait_timeout_ms=NUMBER, long_timeout_ms=NUMBER, idle_timeout_ms=NUMBER, hint_interval_ms=NUMBER, poll_interval_ms=NUMBER, \
-        listen=ADDRESS|off, pooler=transaction, migrate=true|false, isolation=database|none, and of the driver sslmode, sslrootcert, \
+        listen=ADDRESS|off, pooler=transaction, migrate=true|false, partitions=NUMBER, isolation=database|none, and of the driver sslmode, sslrootcert, \
         sslcert, sslkey, host, port, dbname, user, password, application_name";
 
     /// Returns options for a store at an address:
@@ -133,6 +137,7 @@ impl PostgresConfig {
             hint_interval: Self::DEFAULT_HINT_INTERVAL,
             poll_interval: Self::DEFAULT_POLL_INTERVAL,
             migrate: false,
+            partitions: None,
             isolation: Isolation::Database,
             is_pooled: false,
             effects: Effects::default(),
@@ -193,6 +198,10 @@ impl PostgresConfig {
                 "none" => Ok(self.with_isolation(Isolation::None)),
                 _ => Err(bad()),
             },
+            "partitions" => {
+                let count = value.parse().ok().filter(|count| (1..=Self::MAX_PARTITIONS).contains(count));
+                Ok(self.with_partitions(count.ok_or_else(bad)?))
+            }
             "migrate" => Ok(self.with_migrate(value.parse().map_err(|_| bad())?)),
             _ => {
                 Err(Error::invalid(format!("unknown option {}; supported: {}", quoted(name), Self::OPTIONS)))
@@ -273,6 +282,13 @@ impl PostgresConfig {
         /// Sets whether opening creates the tables, and the roles if it may, if there are none: false by default. See
         /// [the roles](crate#roles).
         pub fn with_migrate(migrate: bool) => migrate = migrate;
+
+        /// Sets in how many partitions the events are, from 1 to 1,024, when the tables are created; later the number never changes, and
+        /// opening refuses another one with `InvalidInput`. By default new tables have none, which is the same as 1, and opening takes
+        /// what there is. Partitions are for stores of more than some 10^8 events, whose single table the server would vacuum and
+        /// reindex for too long. They make commits slower, and lists of all sessions with events, as for checks and rebuilds,
+        /// read each of them.
+        pub fn with_partitions(count: u32) => partitions = Some(count.clamp(1, Self::MAX_PARTITIONS));
 
         /// Sets the clock and the randomness of the store, for tests.
         pub fn with_effects(effects: Effects) => effects = effects;

@@ -1,5 +1,6 @@
 //! The public suite on the PostgreSQL store, with a server that this program starts. With `AGENT_POSTGRES_POOLER=1` the stores are
-//! behind a pooler in transaction mode that has two connections for each of them.
+//! behind a pooler in transaction mode that has two connections for each of them, with `AGENT_POSTGRES_PARTITIONS=NUMBER` their events
+//! are in partitions.
 
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
@@ -24,6 +25,9 @@ use crate::support::{OWNER, Server, address_of};
 
 /// Variable that asks for a pooler, and has its address in the processes that this one starts.
 const POOLER: &str = "AGENT_POSTGRES_POOLER";
+
+/// Variable with the number of partitions.
+const PARTITIONS: &str = "AGENT_POSTGRES_PARTITIONS";
 
 struct Postgres(Server);
 
@@ -55,8 +59,11 @@ impl Site {
 
     /// Creates the tables, as their owner.
     async fn create(&self) -> Result<()> {
-        let config =
+        let mut config =
             PostgresConfig::from_url(&address_of(&self.address, OWNER))?.with_schema(&self.schema)?;
+        if let Ok(count) = std::env::var(PARTITIONS) {
+            config = config.with_option("partitions", &count)?;
+        }
         config.with_migrate(true).open().await?.close().await
     }
 

@@ -7,7 +7,10 @@ DECLARE
 BEGIN
     IF EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = '@app') THEN
         GRANT USAGE ON SCHEMA "@schema" TO "@app";
-        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "@schema" TO "@app";
+        FOR name IN SELECT relname FROM pg_catalog.pg_class
+            WHERE relnamespace = '"@schema"'::regnamespace AND relkind IN ('r', 'p', 'v') AND NOT relispartition LOOP
+            EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON @.%I TO "@app"', name);
+        END LOOP;
         REVOKE INSERT, UPDATE, DELETE ON @.meta, @.v_sessions, @.v_messages, @.v_parts, @.v_runs, @.v_labels FROM "@app";
     END IF;
     IF EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = '@worker' AND pg_has_role(current_user, oid, 'MEMBER')) THEN

@@ -14,11 +14,12 @@ use crate::medium::db::Db;
 /// Number of the tables that this version reads and writes.
 pub(crate) const FORMAT: i32 = 1;
 
-const SCRIPTS: [&str; 6] = [
+const SCRIPTS: [&str; 7] = [
     include_str!("roles.sql"),
     include_str!("tables.sql"),
     include_str!("functions.sql"),
     include_str!("isolation.sql"),
+    include_str!("partitions.sql"),
     include_str!("views.sql"),
     include_str!("grants.sql"),
 ];
@@ -48,6 +49,8 @@ struct Found {
     user: User,
     /// True if all tables have row security, for their owner, too.
     is_forced: bool,
+    /// Number of parts of the table of events.
+    partitions: i64,
 }
 
 /// User of the connection.
@@ -125,9 +128,11 @@ async fn find(db: &mut Db) -> Step<Option<Found>> {
     let sql = format!(
         "SELECT m.format, current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on' \
          AND current_setting('synchronous_commit') <> 'off', NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute a \
-         JOIN pg_catalog.pg_class c ON c.oid = a.attrelid WHERE c.relkind = 'r' AND NOT (c.relrowsecurity AND c.relforcerowsecurity) \
+         JOIN pg_catalog.pg_class c ON c.oid = a.attrelid WHERE c.relkind IN ('r', 'p') AND NOT (c.relrowsecurity AND c.relforcerowsecurity) \
          AND c.relnamespace = (SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = m.tableoid) \
-         AND (a.attname = 'tenant' OR c.relname = 'blob_chunks')), {USER} \
+         AND (a.attname = 'tenant' OR c.relname = 'blob_chunks')), \
+         (SELECT greatest(count(*), 1) FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhparent \
+         WHERE c.relname = 'events' AND c.relnamespace = (SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = m.tableoid)), {USER} \
          FROM @.meta m, pg_catalog.pg_roles r WHERE r.rolname = current_user"
     );
     let row = match db.first_once(&sql).await {
@@ -140,7 +145,8 @@ async fn find(db: &mut Db) -> Step<Option<Found>> {
         format: row.try_get(0)?,
         durability,
         is_forced: row.try_get(2)?,
-        user: User::of(&row, 3)?,
+        partitions: row.try_get(3)?,
+        user: User::of(&row, 4)?,
     }))
 }
 
@@ -159,8 +165,11 @@ async fn migrate(db: &mut Db, config: &PostgresConfig) -> Step<()> {
         return Ok(());
     }
     db.run(format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\"")).await?;
+    let partitions = config.partitions.filter(|count| *count > 1).unwrap_or(0);
+    let partitioned = if partitions > 0 { "PARTITION BY HASH (tenant, session)" } else { "" };
     for script in SCRIPTS {
-        let script = script.replace("@schema", schema);
+        let script = script.replace("@partitions", &partitions.to_string());
+        let script = script.replace("@partitioned", partitioned).replace("@schema", schema);
         let script = ["owner", "app", "worker"]
             .iter()
             .fold(script, |script, role| script.replace(&format!("@{role}"), &format!("{schema}_{role}")));
@@ -216,6 +225,15 @@ pub(crate) async fn open(site: &Site, config: &PostgresConfig) -> Result<Opened>
         return Err(Error::unsupported(format!(
             "{place} has tables without row security that is forced, so that PostgreSQL would not keep tenants apart; a version \
              before the first release made them, or somebody has changed them: use another schema, or restore a backup"
+        )));
+    }
+    if let Some(wanted) = config.partitions
+        && i64::from(wanted) != found.partitions
+    {
+        return Err(Error::invalid(format!(
+            "{place} was created with partitions={}, and not {wanted}, which nothing changes; leave `partitions` out, or copy the store \
+             to a schema that is created with another number",
+            found.partitions
         )));
     }
     Ok(Opened { durability: found.durability, isolation: found.user.isolation() })

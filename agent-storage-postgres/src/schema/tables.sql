@@ -8,7 +8,7 @@ CREATE TABLE @.meta (
     store        uuid    NOT NULL DEFAULT gen_random_uuid()
 );
 
--- The truth: the events of each session's own log.
+-- The truth: the events of each session's own log; perhaps in partitions.
 CREATE TABLE @.events (
     tenant  text COLLATE "C" NOT NULL,
     session uuid             NOT NULL,
@@ -18,7 +18,7 @@ CREATE TABLE @.events (
     crc     integer          NOT NULL,
     json    text             NOT NULL,
     PRIMARY KEY (tenant, session, seq)
-);
+) @partitioned;
 
 -- The records, derived from the logs. No index has a column that changes in each commit, so that the updates of whole turns
 -- are HOT: `class` and `rare` stand for the state, `listed_at` is `last_active_at` cut to its minute. `version` is random,

@@ -79,7 +79,7 @@ async fn fill(scene: &Scene, store: &PostgresStore) -> std::sync::Arc<SessionRec
 }
 
 /// Connection of a user with settings.
-async fn connect_as(scene: &Scene, user: &str, settings: &[(&str, &str)]) -> PgConnection {
+pub(crate) async fn connect_as(scene: &Scene, user: &str, settings: &[(&str, &str)]) -> PgConnection {
     let mut conn = PgConnection::connect(&scene.address(user)).await.unwrap();
     for (name, value) in settings {
         let set = sqlx::query("SELECT set_config($1, $2, false)").bind(*name).bind(*value);
@@ -89,7 +89,7 @@ async fn connect_as(scene: &Scene, user: &str, settings: &[(&str, &str)]) -> PgC
 }
 
 /// Runs a statement; returns the number of rows, or the SQLSTATE of the error.
-async fn raw(conn: &mut PgConnection, scene: &Scene, sql: &str) -> Result<u64, String> {
+pub(crate) async fn raw(conn: &mut PgConnection, scene: &Scene, sql: &str) -> Result<u64, String> {
     let sql = sql.replace("@.", &format!("\"{}\".", scene.schema));
     match conn.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await {
         Ok(done) => Ok(done.rows_affected()),
@@ -115,10 +115,12 @@ async fn rows(scene: &Scene) -> Vec<String> {
 /// the owner of the tables.
 #[tokio::test(flavor = "multi_thread")]
 async fn raw_sql_sees_and_changes_nothing_of_others() {
-    let scene = Scene::new();
-    let store = scene.open().await;
-    fill(&scene, &store).await;
-    let before = rows(&scene).await;
+    nothing_of_others(&Scene::with_tables().await).await;
+}
+
+pub(crate) async fn nothing_of_others(scene: &Scene) {
+    fill(scene, &scene.open().await).await;
+    let before = rows(scene).await;
     let cases: [&[(&str, &str)]; 9] = [
         &[],
         &[("agent.owner", "*")],
@@ -132,7 +134,7 @@ async fn raw_sql_sees_and_changes_nothing_of_others() {
     ];
     for user in [&scene.app(), OWNER] {
         for case in cases {
-            let mut conn = connect_as(&scene, user, case).await;
+            let mut conn = connect_as(scene, user, case).await;
             for table in TABLES {
                 let what = format!("{table} for {user} with {case:?}");
                 let column = if table == "blob_chunks" { "crc" } else { "tenant" };
@@ -142,28 +144,28 @@ async fn raw_sql_sees_and_changes_nothing_of_others() {
                     format!("UPDATE @.{table} SET {column} = {column}"),
                     format!("DELETE FROM @.{table}"),
                 ] {
-                    assert_eq!(raw(&mut conn, &scene, &sql).await, Ok(0), "{sql}: {what}");
+                    assert_eq!(raw(&mut conn, scene, &sql).await, Ok(0), "{sql}: {what}");
                 }
                 let insert =
                     format!("INSERT INTO @.{table} OVERRIDING SYSTEM VALUE SELECT * FROM @.copy_of_{table}");
                 for otherwise in ["", " ON CONFLICT DO NOTHING"] {
-                    let done = raw(&mut conn, &scene, &format!("{insert}{otherwise}")).await;
+                    let done = raw(&mut conn, scene, &format!("{insert}{otherwise}")).await;
                     assert_eq!(done, Err("42501".to_owned()), "{insert}{otherwise}: {what}");
                 }
                 if user != OWNER {
-                    let done = raw(&mut conn, &scene, &format!("TRUNCATE @.{table}")).await;
+                    let done = raw(&mut conn, scene, &format!("TRUNCATE @.{table}")).await;
                     assert_eq!(done, Err("42501".to_owned()), "{what}");
                 }
             }
         }
     }
-    assert_eq!(rows(&scene).await, before);
+    assert_eq!(rows(scene).await, before);
     // All of it is seen with the right settings, so that the above says something.
     for owner in ["*", "=alice"] {
         let mut conn =
-            connect_as(&scene, &scene.app(), &[("agent.tenant", "acme"), ("agent.owner", owner)]).await;
+            connect_as(scene, &scene.app(), &[("agent.tenant", "acme"), ("agent.owner", owner)]).await;
         for table in TABLES {
-            let seen = raw(&mut conn, &scene, &format!("SELECT 1 FROM @.{table}")).await;
+            let seen = raw(&mut conn, scene, &format!("SELECT 1 FROM @.{table}")).await;
             assert!(seen.is_ok_and(|count| count > 0), "{table} for {owner}");
         }
     }

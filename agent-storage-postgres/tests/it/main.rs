@@ -7,6 +7,7 @@ mod hints;
 mod isolation;
 mod limits;
 mod opening;
+mod partitions;
 mod plans;
 mod pooled;
 mod pooler;
@@ -53,11 +54,16 @@ impl Scene {
     /// Scene with tables in a database of its own, in which no other test holds a transaction open.
     async fn in_own_database() -> Self {
         let mut scene = Self::new();
-        scene.run(&format!("CREATE DATABASE {}", scene.schema)).await;
-        scene.run(&format!("GRANT CREATE ON DATABASE {} TO {OWNER}", scene.schema)).await;
-        scene.database.clone_from(&scene.schema);
+        scene.make_database().await;
         scene.migrate().await;
         scene
+    }
+
+    /// Makes a database for this scene alone.
+    async fn make_database(&mut self) {
+        self.run(&format!("CREATE DATABASE {}", self.schema)).await;
+        self.run(&format!("GRANT CREATE ON DATABASE {} TO {OWNER}", self.schema)).await;
+        self.database.clone_from(&self.schema);
     }
 
     /// Scene with tables.
