@@ -24,6 +24,9 @@ const SCRIPTS: [&str; 7] = [
     include_str!("grants.sql"),
 ];
 
+/// Statement that names a part of the store that is missing.
+const MISSING: &str = include_str!("missing.sql");
+
 /// Number of the advisory lock of migrations, of all schemas of a database.
 const MIGRATION: i64 = 0x4147_4e54_0000_0001;
 
@@ -51,6 +54,8 @@ struct Found {
     is_forced: bool,
     /// Number of parts of the table of events.
     partitions: i64,
+    /// Table, policy or function that is not there.
+    missing: Option<String>,
 }
 
 /// User of the connection.
@@ -123,8 +128,9 @@ fn supported(version: &str, number: i32, has_plpgsql: bool) -> Result<()> {
     Ok(())
 }
 
-/// Reads the format of the tables and the settings of the server; `None` if there are no tables.
-async fn find(db: &mut Db) -> Step<Option<Found>> {
+/// Reads the format of the tables and the settings of the server; `None` if there is no table `meta`.
+async fn find(db: &mut Db, schema: &str) -> Step<Option<Found>> {
+    let missing = MISSING.replace("@schema", schema);
     let sql = format!(
         "SELECT m.format, current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on' \
          AND current_setting('synchronous_commit') <> 'off', NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute a \
@@ -132,7 +138,8 @@ async fn find(db: &mut Db) -> Step<Option<Found>> {
          AND c.relnamespace = (SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = m.tableoid) \
          AND (a.attname = 'tenant' OR c.relname = 'blob_chunks')), \
          (SELECT greatest(count(*), 1) FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhparent \
-         WHERE c.relname = 'events' AND c.relnamespace = (SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = m.tableoid)), {USER} \
+         WHERE c.relname = 'events' AND c.relnamespace = (SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = m.tableoid)), \
+         ({missing}), {USER} \
          FROM @.meta m, pg_catalog.pg_roles r WHERE r.rolname = current_user"
     );
     let row = match db.first_once(&sql).await {
@@ -146,8 +153,24 @@ async fn find(db: &mut Db) -> Step<Option<Found>> {
         durability,
         is_forced: row.try_get(2)?,
         partitions: row.try_get(3)?,
-        user: User::of(&row, 4)?,
+        missing: row.try_get(4)?,
+        user: User::of(&row, 5)?,
     }))
+}
+
+/// Returns whether there are tables of a store, though there is no table `meta`.
+async fn is_left(db: &mut Db, schema: &str) -> Step<bool> {
+    let sql = format!(
+        "SELECT 1 FROM pg_catalog.pg_policy p JOIN pg_catalog.pg_class c ON c.oid = p.polrelid \
+         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = '{schema}' AND p.polname = 'tenant' AND c.relname IN ('events', 'sessions')"
+    );
+    Ok(db.first_once(&sql).await?.is_some())
+}
+
+/// Error for a part of a store that somebody has removed.
+fn torn(place: &str, missing: &str) -> Error {
+    Error::corrupt(format!("{place}: {missing} of the store is missing; restore it from a backup"))
 }
 
 /// Creates the tables and the roles if there are none, in one transaction. Of several that try at once, one does it.
@@ -194,8 +217,13 @@ pub(crate) async fn open(site: &Site, config: &PostgresConfig) -> Result<Opened>
         }
     }
     run!(@ site.attempts(Mode::Read, OPENING).unset(), db => check_server(db).await)?;
-    let find = async || run!(@ site.attempts(Mode::Read, OPENING).unset(), db => find(db).await);
+    let schema = &config.schema;
+    let find = async || run!(@ site.attempts(Mode::Read, OPENING).unset(), db => find(db, schema).await);
     let mut found = find().await?;
+    if found.is_none() && run!(@ site.attempts(Mode::Read, OPENING).unset(), db => is_left(db, schema).await)?
+    {
+        return Err(torn(&place, "table meta"));
+    }
     if found.is_none() && config.migrate {
         let attempts = site.attempts(Mode::Shared, "create the tables of the store").long();
         run!(@ attempts, db => migrate(db, config).await)?;
@@ -221,6 +249,9 @@ pub(crate) async fn open(site: &Site, config: &PostgresConfig) -> Result<Opened>
         }
     }
     found.user.check(config, true)?;
+    if let Some(missing) = &found.missing {
+        return Err(torn(&place, missing));
+    }
     if !found.is_forced {
         return Err(Error::unsupported(format!(
             "{place} has tables without row security that is forced, so that PostgreSQL would not keep tenants apart; a version \

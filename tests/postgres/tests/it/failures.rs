@@ -131,14 +131,19 @@ async fn read_only_server_is_named() {
     assert!(ran.err.contains("the server is read-only, perhaps a standby; name the primary"), "{ran:?}");
 }
 
-/// A table that somebody removed is named by a verification.
+/// A table that somebody removed is named by every command; none makes it again.
 #[tokio::test]
 async fn missing_table_is_named() {
     let database = Database::new().await;
     database.sql("DROP TABLE agent.labels CASCADE").await;
-    let texts = ["a table or function of the store is missing; restore it", "agent.labels"];
-    database.say("hello\n");
-    refused(&database.address(), &["verify"], 1, &texts);
+    for args in [&["verify"][..], &["upgrade"], &["session", "list"]] {
+        refused(
+            &database.address(),
+            args,
+            1,
+            &["table labels of the store is missing; restore it from a backup"],
+        );
+    }
 }
 
 /// A store of a newer version is refused by its number, and left as it is.
