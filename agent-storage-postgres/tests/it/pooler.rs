@@ -2,6 +2,7 @@
 //! why.
 
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "it waits for a program, outside of any runtime")]
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
