@@ -58,6 +58,46 @@ struct Found {
     missing: Option<String>,
 }
 
+impl Found {
+    /// Refuses tables of another format, for a user whom no policy binds, that are not whole, or divided in another way.
+    fn check(&self, config: &PostgresConfig, place: &str) -> Result<()> {
+        match self.format {
+            FORMAT => {}
+            format if format > FORMAT => {
+                return Err(Error::unsupported(format!(
+                    "{place} has tables of format {format}, this version knows {FORMAT}; update the library"
+                )));
+            }
+            format => {
+                return Err(Error::unsupported(format!(
+                    "{place} has tables of format {format}, which was never released; this version reads {FORMAT}: use the version \
+                     that wrote them, or name another schema"
+                )));
+            }
+        }
+        self.user.check(config, true)?;
+        if let Some(missing) = &self.missing {
+            return Err(torn(place, missing));
+        }
+        if !self.is_forced {
+            return Err(Error::unsupported(format!(
+                "{place} has tables without row security that is forced, so that PostgreSQL would not keep tenants apart; a version \
+                 before the first release made them, or somebody has changed them: use another schema, or restore a backup"
+            )));
+        }
+        if let Some(wanted) = config.partitions
+            && i64::from(wanted) != self.partitions
+        {
+            return Err(Error::invalid(format!(
+                "{place} was created with partitions={}, and not {wanted}, which nothing changes; leave `partitions` out, or copy the store \
+                 to a schema that is created with another number",
+                self.partitions
+            )));
+        }
+        Ok(())
+    }
+}
+
 /// User of the connection.
 #[derive(Debug)]
 struct User {
@@ -234,39 +274,7 @@ pub(crate) async fn open(site: &Site, config: &PostgresConfig) -> Result<Opened>
             "{place} has no tables of a store; open it once with `migrate=true` to create them"
         )));
     };
-    match found.format {
-        FORMAT => {}
-        format if format > FORMAT => {
-            return Err(Error::unsupported(format!(
-                "{place} has tables of format {format}, this version knows {FORMAT}; update the library"
-            )));
-        }
-        format => {
-            return Err(Error::unsupported(format!(
-                "{place} has tables of format {format}, which was never released; this version reads {FORMAT}: use the version \
-                 that wrote them, or name another schema"
-            )));
-        }
-    }
-    found.user.check(config, true)?;
-    if let Some(missing) = &found.missing {
-        return Err(torn(&place, missing));
-    }
-    if !found.is_forced {
-        return Err(Error::unsupported(format!(
-            "{place} has tables without row security that is forced, so that PostgreSQL would not keep tenants apart; a version \
-             before the first release made them, or somebody has changed them: use another schema, or restore a backup"
-        )));
-    }
-    if let Some(wanted) = config.partitions
-        && i64::from(wanted) != found.partitions
-    {
-        return Err(Error::invalid(format!(
-            "{place} was created with partitions={}, and not {wanted}, which nothing changes; leave `partitions` out, or copy the store \
-             to a schema that is created with another number",
-            found.partitions
-        )));
-    }
+    found.check(config, &place)?;
     Ok(Opened { durability: found.durability, isolation: found.user.isolation() })
 }
 
