@@ -16,8 +16,6 @@ mod plots;
 mod postgres;
 mod report;
 mod rounds;
-#[path = "../../agent-storage-postgres/tests/it/support/mod.rs"]
-mod server;
 mod workloads;
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,8 @@
 //! The PostgreSQL server that is measured, and the stores in it: each path is a schema.
 
+#[path = "../../agent-storage-postgres/tests/it/support/mod.rs"]
+mod server;
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::str::FromStr;
@@ -12,7 +15,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row};
 
 use crate::outcome::Outcome;
-use crate::server::{ADDRESS, NOT_INSTALLED, OWNER, Server, address_of, installed};
+use server::{ADDRESS, NOT_INSTALLED, OWNER, Server, address_of, installed};
 
 /// Server of this process, or of the one that has started it.
 static SERVER: LazyLock<Server> = LazyLock::new(Server::start_to_measure);
