@@ -250,7 +250,8 @@ async fn a_held_lock_is_a_timeout_and_no_content_is_logged() {
     let scene = Scene::with_tables().await;
     let pooler = scene.pooler(2);
     for config in [scene.config(), scene.config_behind(&pooler)] {
-        let (short, long) = (Duration::from_millis(100), Duration::from_secs(3600));
+        // Long enough to open a store on a busy machine.
+        let (short, long) = (Duration::from_secs(2), Duration::from_secs(3600));
         let locked = config.clone().with_lock_timeout(short).open().await.unwrap();
         let slow = config.clone().with_lock_timeout(long).with_statement_timeout(short).open().await.unwrap();
         let patient = config.with_lock_timeout(long).with_statement_timeout(long).open().await.unwrap();

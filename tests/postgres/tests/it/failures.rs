@@ -140,7 +140,7 @@ async fn missing_table_is_named() {
         refused(
             &database.address(),
             args,
-            1,
+            5,
             &["table labels of the store is missing; restore it from a backup"],
         );
     }
