@@ -109,6 +109,9 @@ impl Servers {
     pub(crate) fn hosts(&self) -> String {
         let host = |options: &PgConnectOptions| match options.get_socket() {
             Some(folder) => format!("{}:{}", folder.display(), options.get_port()),
+            None if options.get_host().contains(':') => {
+                format!("[{}]:{}", options.get_host(), options.get_port())
+            }
             None => format!("{}:{}", options.get_host(), options.get_port()),
         };
         self.all().map(host).collect::<Vec<_>>().join(",")
@@ -121,6 +124,13 @@ impl Servers {
 
 /// Returns options as the store uses them.
 fn own(options: PgConnectOptions) -> PgConnectOptions {
+    // An address has the brackets of IPv6; the system does not take them.
+    let host = options.get_host();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).map(str::to_owned);
+    let options = match bare {
+        Some(host) => options.host(&host),
+        None => options,
+    };
     options.disable_statement_logging().extra_float_digits(None)
 }
 
@@ -182,6 +192,7 @@ mod tests {
         assert_eq!(hosts("postgres:///x?host=h1,h2&port=1,2"), "h1:1,h2:2");
         assert_eq!(hosts("postgres://a@ignored/x?host=h1%2Ch2"), "h1:5432,h2:5432");
         assert_eq!(hosts("postgres://[::1]:7,[::2]/x"), "[::1]:7,[::2]:5432");
+        assert_eq!(servers("postgres://[::1]:7/x")[0].get_host(), "::1");
         for options in servers("postgres://a:b%2Cc%40@h1,h2/x?application_name=one,two") {
             assert_eq!((options.get_username(), options.get_database()), ("a", Some("x")));
             assert_eq!(options.get_application_name(), Some("one,two"));

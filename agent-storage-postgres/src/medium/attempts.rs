@@ -149,10 +149,11 @@ impl Attempts<'_> {
         let mut settings =
             if self.site.keeps { Vec::new() } else { self.site.connections.settings().to_vec() };
         if self.is_long {
-            settings.push(("statement_timeout", self.site.long.saturating_sub(MARGIN).as_millis()));
+            settings
+                .push(("statement_timeout", self.site.long.saturating_sub(MARGIN).as_millis().to_string()));
         }
         let settings: String =
-            settings.iter().map(|(name, millis)| format!("SET LOCAL {name} = {millis}; ")).collect();
+            settings.iter().map(|(name, value)| format!("SET LOCAL {name} = {value}; ")).collect();
         let set = db.scope.set(true);
         db.run(format!("BEGIN ISOLATION LEVEL {isolation}; {settings}{set}; {lock}")).await
     }

@@ -110,12 +110,15 @@ impl Connections {
         Err(failed.unwrap_or(sqlx::Error::PoolClosed))
     }
 
-    /// Settings of a connection, or of a transaction: limits in milliseconds.
-    pub(crate) const fn settings(&self) -> [(&'static str, u128); 3] {
-        let statement = self.config.statement_timeout.as_millis();
+    /// Settings of a connection, or of a transaction.
+    pub(crate) fn settings(&self) -> [(&'static str, String); 5] {
+        let statement = self.config.statement_timeout.as_millis().to_string();
         [
-            ("lock_timeout", self.config.lock_timeout.as_millis()),
-            ("statement_timeout", statement),
+            // What others have created under the name of a function or operator is not called.
+            ("search_path", "pg_catalog,pg_temp".to_owned()),
+            ("row_security", "on".to_owned()),
+            ("lock_timeout", self.config.lock_timeout.as_millis().to_string()),
+            ("statement_timeout", statement.clone()),
             ("idle_in_transaction_session_timeout", statement),
         ]
     }

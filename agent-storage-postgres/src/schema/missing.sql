@@ -22,4 +22,10 @@ SELECT 'policy ' || p || ' of table ' || f.name FROM found f, unnest(f.policies)
 UNION ALL
 SELECT 'function ' || f FROM unnest(ARRAY['commit', 'owner', 'shows_place', 'shows_session', 'tenants', 'busy_tenants']) AS f
 WHERE NOT EXISTS (SELECT 1 FROM pg_catalog.pg_proc WHERE proname = f AND pronamespace = (SELECT oid FROM here))
+UNION ALL
+-- They would find nothing; a restore by a user without the roles leaves them so.
+SELECT 'role of the function ' || f.proname || ', which sees all tenants,' FROM pg_catalog.pg_proc f
+WHERE f.proname IN ('tenants', 'busy_tenants') AND f.pronamespace = (SELECT oid FROM here) AND NOT EXISTS (
+    SELECT 1 FROM pg_catalog.pg_policy p JOIN found t ON t.oid = p.polrelid
+    WHERE t.name = 'sessions' AND p.polname = 'across' AND f.proowner = ANY (p.polroles))
 LIMIT 1

@@ -421,3 +421,31 @@ async fn events_without_their_record_are_not_shown() {
     assert_eq!(*own.load(id).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(*own.read(id, ReadEvents::default()).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
+
+/// What another user has created in a schema that everybody sees is not called in place of what the server has.
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_of_other_users_are_not_called() {
+    let scene = Scene::in_own_database().await;
+    scene
+        .run(
+            "CREATE TABLE public.loot (what text); GRANT ALL ON public.loot TO PUBLIC; GRANT USAGE ON SCHEMA public TO PUBLIC; \
+             CREATE FUNCTION public.cardinality(x bigint[]) RETURNS integer LANGUAGE plpgsql AS $$ BEGIN \
+             INSERT INTO public.loot VALUES (current_user); RETURN pg_catalog.cardinality(x); END $$; \
+             CREATE FUNCTION public.unnest(x text[]) RETURNS SETOF text LANGUAGE plpgsql AS $$ BEGIN \
+             INSERT INTO public.loot VALUES (current_user); RETURN QUERY SELECT pg_catalog.unnest(x); END $$",
+        )
+        .await;
+    let pooler = scene.pooler(1);
+    for config in [scene.config(), scene.config_behind(&pooler)] {
+        let store = config.open().await.unwrap();
+        let session = scene.create(&store).await;
+        let commit = Commit::seal(&scene.effects, session.id, session.head).with_events(message("a"));
+        store.commit(commit).await.unwrap();
+        store.close().await.unwrap();
+    }
+    // Whoever creates the tables may have more rights.
+    let schema = format!("{}b", scene.schema);
+    let config = scene.config_of_owner().with_schema(&schema).unwrap();
+    config.open().await.unwrap();
+    assert_eq!(scene.number("SELECT count(*) FROM public.loot").await, 0);
+}
