@@ -91,7 +91,8 @@ mod tests {
         assert!(snippet.marked("*").contains("é *here* *is* it"), "{snippet:?}");
         let overlap = Snippet::around("abcdef", vec![1..4, 2..3, 3..6]);
         assert_eq!(overlap.marked("|"), "a|bcd||ef|");
-        assert_eq!(Snippet::around("a\u{202e}b\u{1b}[2J", Vec::from_iter([0..1])).text, "a b [2J");
+        let first = 0..1;
+        assert_eq!(Snippet::around("a\u{202e}b\u{1b}[2J", vec![first]).text, "a b [2J");
         assert_eq!(Snippet::around("", vec![]), Snippet::default());
     }
 
