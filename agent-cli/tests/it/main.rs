@@ -27,6 +27,7 @@ mod read_only;
 mod refusals;
 #[cfg(unix)]
 mod restore;
+mod searches;
 mod sessions;
 mod site;
 mod sqlite;

@@ -45,6 +45,7 @@ const COMMANDS: &[&[&str]] = &[
     &["backup", "FOLDER/backup.db"],
     &["sweep", "--inactive", "0", "--dry-run"],
     &["audit"],
+    &["search", "hello"],
     &["upgrade"],
     &["verify"],
     &["maintain"],
