@@ -242,7 +242,7 @@ impl FsConfig {
                 if wait > Self::MAX_LOCK_WAIT {
                     let most = Self::MAX_LOCK_WAIT.as_millis();
                     return Err(Error::invalid(format!(
-                        "{value} is out of the range of {name}; give 0 to {most}"
+                        "{value} is out of the range of option {name}; give 0 to {most}"
                     )));
                 }
                 Ok(self.with_lock_wait(wait))
@@ -360,7 +360,10 @@ mod tests {
         for (option, expected) in [
             ("sync=maybe", "invalid value \"maybe\" for option sync"),
             ("lock_wait_ms=soon", "invalid value \"soon\" for option lock_wait_ms"),
-            ("lock_wait_ms=86400001", "86400001 is out of the range of lock_wait_ms; give 0 to 86400000"),
+            (
+                "lock_wait_ms=86400001",
+                "86400001 is out of the range of option lock_wait_ms; give 0 to 86400000",
+            ),
             ("open_sessions=0", "invalid value \"0\" for option open_sessions"),
             ("transcripts=1", "invalid value \"1\" for option transcripts"),
             ("create=no", "invalid value \"no\" for option create"),

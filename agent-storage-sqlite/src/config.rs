@@ -301,7 +301,7 @@ const MAX_CACHE_KIB: u32 = i32::MAX as u32;
 
 /// Error for a value of an option that is out of its range.
 fn beyond(name: &str, value: &str, least: u32, most: u128) -> Error {
-    Error::invalid(format!("{value} is out of the range of {name}; give {least} to {most}"))
+    Error::invalid(format!("{value} is out of the range of option {name}; give {least} to {most}"))
 }
 
 #[cfg(test)]
@@ -316,10 +316,13 @@ mod tests {
         for (option, expected) in [
             (
                 "busy_timeout_ms=86400001",
-                "86400001 is out of the range of busy_timeout_ms; give 0 to 86400000",
+                "86400001 is out of the range of option busy_timeout_ms; give 0 to 86400000",
             ),
-            ("busy_timeout_ms=9999999999999", "out of the range of busy_timeout_ms"),
-            ("cache_kib=2147483648", "2147483648 is out of the range of cache_kib; give 1 to 2147483647"),
+            ("busy_timeout_ms=9999999999999", "out of the range of option busy_timeout_ms"),
+            (
+                "cache_kib=2147483648",
+                "2147483648 is out of the range of option cache_kib; give 1 to 2147483647",
+            ),
         ] {
             let error = SqliteConfig::from_url(&format!("sqlite:a.db?{option}")).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{option}");

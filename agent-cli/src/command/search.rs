@@ -11,10 +11,10 @@ use crate::screen::minute;
 
 /// Options of `chat search`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = examples!("chat search deploy failed -staging", "chat search '\"exit code 1\"' --json"))]
+#[command(after_help = examples!("chat search deploy failed", "chat search '\"exit code 1\" -staging' --json"))]
 pub(crate) struct SearchCommand {
-    /// Words to look for
-    #[arg(required = true, allow_hyphen_values = true, value_name = "WORD")]
+    /// Words to look for; in one argument, if a word has a minus or quotes
+    #[arg(required = true, value_name = "WORDS")]
     words: Vec<String>,
     /// Search the sessions of a workspace only
     #[arg(long, value_name = "ID")]
