@@ -5,73 +5,83 @@ use std::ops::Range;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::{compose, is_combining_mark};
 
-/// Text in its folded form, with the way back to the original.
+/// Most places of a text that are looked up in the original.
+const PLACES: usize = 16;
+
+/// Text in its folded form.
 ///
 /// The form is NFKD in lower case by character, where ß is `ss`, ς is σ, İ and ı are i, without marks after letters of Latin, Greek,
 /// Cyrillic, Hebrew and Arabic, without characters that are not seen, and then composed (NFC).
 #[derive(Debug)]
-pub(crate) struct Folded {
-    text: String,
-    /// Beginnings of the pieces in the folded text and in the original, in order; `None` if both are the same.
-    pieces: Option<Vec<(usize, usize)>>,
-    /// Length of the original.
-    len: usize,
-}
+pub(crate) struct Folded(String);
 
 impl Folded {
     pub(crate) fn new(original: &str) -> Self {
-        let len = original.len();
         if original.is_ascii() {
-            return Self { text: original.to_ascii_lowercase(), pieces: None, len };
+            return Self(original.to_ascii_lowercase());
         }
-        let (mut text, mut pieces) = (String::with_capacity(len), Vec::new());
-        let (mut piece, mut begins) = (String::new(), 0);
-        let mut base = '\0';
-        for (at, c) in original.char_indices() {
-            let decomposed = parts_of(c);
-            // A piece ends where what follows cannot become one character with it.
-            let joins = decomposed.first().is_none_or(|first| {
-                is_combining_mark(*first) || piece.chars().last().is_some_and(|last| joins(last, *first))
-            });
-            if !joins {
-                close(&mut piece, &mut text, &mut pieces, begins);
-                begins = at;
-            }
-            for part in decomposed {
-                if is_combining_mark(part) {
-                    if drops_marks(base) {
-                        continue;
-                    }
-                } else {
-                    base = part;
-                }
-                piece.push(part);
-            }
-        }
-        close(&mut piece, &mut text, &mut pieces, begins);
-        Self { text, pieces: Some(pieces), len }
+        let mut text = String::with_capacity(original.len());
+        pieces(original, |piece, _| text.extend(piece.nfc()));
+        Self(text)
     }
 
     pub(crate) fn text(&self) -> &str {
-        &self.text
+        &self.0
     }
 
-    /// Returns the bytes of the original that a range of the folded text comes from.
-    pub(crate) fn original(&self, range: Range<usize>) -> Range<usize> {
-        let Some(pieces) = &self.pieces else { return range };
-        let first = pieces.partition_point(|(folded, _)| *folded <= range.start).saturating_sub(1);
-        let next = pieces.partition_point(|(folded, _)| *folded < range.end);
-        let start = pieces.get(first).map_or(0, |(_, original)| *original);
-        start..pieces.get(next).map_or(self.len, |(_, original)| *original)
+    /// Returns the bytes of the original that the first of some ranges come from. Folds the original once more: few texts are found, and a
+    /// way back for each character would take several times the memory of the text.
+    pub(crate) fn places(original: &str, mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+        ranges.sort_by_key(|range| (range.start, range.end));
+        ranges.truncate(PLACES);
+        if original.is_ascii() {
+            return ranges;
+        }
+        let (mut places, mut at) = (vec![0..0; ranges.len()], 0);
+        pieces(original, |piece, from| {
+            let end = at + piece.nfc().map(char::len_utf8).sum::<usize>();
+            for (place, range) in places.iter_mut().zip(&ranges) {
+                if (at..end).contains(&range.start) {
+                    place.start = from.start;
+                }
+                if at < range.end && range.end <= end {
+                    place.end = from.end;
+                }
+            }
+            at = end;
+        });
+        places
     }
 }
 
-/// Adds a piece to the text.
-fn close(piece: &mut String, text: &mut String, pieces: &mut Vec<(usize, usize)>, begins: usize) {
+/// Calls `each` with the pieces of a text, which are not composed yet, and where each comes from. No two pieces become one character.
+fn pieces(original: &str, mut each: impl FnMut(&str, Range<usize>)) {
+    let (mut piece, mut begins, mut base) = (String::new(), 0, '\0');
+    for (at, c) in original.char_indices() {
+        let decomposed = parts_of(c);
+        let joins = decomposed.first().is_none_or(|first| {
+            is_combining_mark(*first) || piece.chars().last().is_some_and(|last| joins(last, *first))
+        });
+        if !joins {
+            if !piece.is_empty() {
+                each(&piece, begins..at);
+                piece.clear();
+            }
+            begins = at;
+        }
+        for part in decomposed {
+            if is_combining_mark(part) {
+                if drops_marks(base) {
+                    continue;
+                }
+            } else {
+                base = part;
+            }
+            piece.push(part);
+        }
+    }
     if !piece.is_empty() {
-        pieces.push((text.len(), begins));
-        text.extend(piece.nfc());
-        piece.clear();
+        each(&piece, begins..original.len());
     }
 }
 
@@ -155,9 +165,11 @@ mod tests {
             "ﬁn\u{200d}e",
         ] {
             let folded = Folded::new(text);
-            assert_eq!(folded.original(0..folded.text().len()).end, text.len(), "{text:?}");
+            let whole = 0..folded.text().len();
+            assert!(whole.is_empty() || Folded::places(text, vec![whole])[0].end == text.len(), "{text:?}");
             for (at, c) in folded.text().char_indices() {
-                let range = folded.original(at..at + c.len_utf8());
+                let one = at..at + c.len_utf8();
+                let range = Folded::places(text, vec![one])[0].clone();
                 assert!(text.is_char_boundary(range.start) && text.is_char_boundary(range.end));
                 // What stands there folds to what contains the character.
                 assert!(Folded::new(&text[range.clone()]).text().contains(c), "{text:?} {at} {range:?}");

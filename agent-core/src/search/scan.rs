@@ -157,11 +157,11 @@ impl Scan<'_> {
             self.look_at(Place { at: until, session: id, seq: event.seq }, event);
         }
         self.damaged.extend(page.damaged);
-        let (Some(first), Some(_)) = (page.events.first(), page.next) else {
+        let Some(rest) = page.next else {
             self.summaries.remove(&id);
             return Ok(None);
         };
-        Ok(Some(Unread { until, session: id, before: Reverse(Some(first.seq)) }))
+        Ok(Some(Unread { until, session: id, before: Reverse(rest.before) }))
     }
 
     /// Returns the event of a session before which a later page begins to read; `None` for its end.
@@ -198,7 +198,6 @@ impl Scan<'_> {
         let folded = Folded::new(&text);
         let Some(found) = self.query.find(&folded) else { return };
         let Some(summary) = self.summaries.get(&place.session) else { return };
-        let places = found.into_iter().map(|range| folded.original(range)).collect();
         let hit = Hit {
             session: place.session,
             workspace: summary.workspace,
@@ -207,7 +206,7 @@ impl Scan<'_> {
             kind: event.kind.clone(),
             actor: event.actor.clone(),
             title: summary.attributes.title.as_ref().map(|title| title.text.clone()),
-            snippet: Snippet::around(&text, places),
+            snippet: Snippet::around(&text, Folded::places(&text, found)),
         };
         self.found.insert(place, hit);
         if self.found.len() > self.search.limit + 1 {

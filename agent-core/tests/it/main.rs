@@ -19,6 +19,7 @@ mod live;
 mod owners;
 mod plan;
 mod retry;
+mod search;
 mod state_machine;
 mod text;
 mod timers;
