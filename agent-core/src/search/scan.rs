@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use uuid::Uuid;
 
-use crate::base::{ErrorKind, Result, Seq, SessionId, Timestamp};
+use crate::base::{Error, ErrorKind, Result, Seq, SessionId, Timestamp};
 use crate::event::Event;
 use crate::search::fold::Folded;
 use crate::search::hit::{Hit, Place, Search, SearchPage};
@@ -161,6 +161,13 @@ impl Scan<'_> {
             self.summaries.remove(&id);
             return Ok(None);
         };
+        // A store that reads the same again would be asked for ever.
+        if rest.before.is_none() || before.is_some_and(|before| rest.before >= Some(before)) {
+            let text = format!(
+                "reading session {id} from its end does not go on; the store has a defect: report it"
+            );
+            return Err(Error::corrupt(text));
+        }
         Ok(Some(Unread { until, session: id, before: Reverse(rest.before) }))
     }
 
