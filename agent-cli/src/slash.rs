@@ -251,9 +251,9 @@ impl Chat {
         let search = Search::new(words).with_workspace(self.workspace.id);
         let page = self.place.agent.search(&search).await?;
         for (number, hit) in (1..).zip(&page.hits) {
-            let title = hit.title.as_deref().unwrap_or_default();
+            let title = hit.title.as_ref().map_or_else(String::new, |title| format!("{title}: "));
             let text = hit.snippet.marked("**");
-            self.screen.line(&format!("{number:>4}  {}  {:<6} {title}: {text}", minute(hit.at), hit.actor));
+            self.screen.line(&format!("{number:>4}  {}  {}  {title}{text}", minute(hit.at), hit.actor));
         }
         for damage in &page.damaged {
             self.screen.line(&format!("  !  {damage}"));
