@@ -7,6 +7,7 @@
 
 mod fold;
 mod hit;
+mod index;
 mod query;
 mod scan;
 mod snippet;
@@ -14,6 +15,7 @@ mod text;
 mod tokens;
 
 pub use hit::{Hit, Search, SearchPage};
+pub use index::{IndexUpdate, before_restore};
 pub use query::Query;
 pub use snippet::Snippet;
 
@@ -46,6 +48,6 @@ impl Sessions {
     /// `InvalidInput` if the query has no word to look for, or the cursor belongs to another search; `NotFound` if the session that is to be
     /// searched does not exist; any error of the store. Sessions that are damaged are in [`SearchPage::damaged`].
     pub async fn search(&self, search: &Search) -> Result<SearchPage> {
-        scan::scan(&**self.store(), search).await
+        scan::scan(self, search).await
     }
 }

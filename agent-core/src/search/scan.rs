@@ -1,14 +1,15 @@
-//! Search without an index: reads the logs, newest events first, up to a number of bytes.
+//! Search: reads the logs, newest events first, up to a number of bytes; where an index has looked, only what it proposes.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 use uuid::Uuid;
 
-use crate::base::{Error, ErrorKind, Result, Seq, SessionId, Timestamp};
+use crate::base::{Error, ErrorKind, Result, Seq, SessionId, SessionState, Timestamp};
 use crate::event::Event;
 use crate::search::fold::Folded;
 use crate::search::hit::{Hit, Place, Search, SearchPage};
+use crate::search::index::{self, Index, is_of_index};
 use crate::search::query::Query;
 use crate::search::snippet::Snippet;
 use crate::search::text::{text, types};
@@ -16,7 +17,8 @@ use crate::session::SessionSummary;
 use crate::store::hidden::HiddenSession;
 use crate::store::page::{Damaged, PageQuery};
 use crate::store::read::ReadEvents;
-use crate::store::session::{SessionQuery, SessionStore};
+use crate::store::session::{Consistency, SessionQuery, SessionStore};
+use crate::store::sessions::Sessions;
 
 /// Events and bytes of one read.
 const EVENTS: usize = 200;
@@ -28,7 +30,7 @@ const CLOCKS: i64 = 24 * 3600 * 1_000_000;
 /// Events of a session that are searched as they come, before the place at which a page begins is looked for.
 const FEW: u64 = 1000;
 
-/// Session whose events are read from its end. Those that are read first have the latest of these times.
+/// Events of a session that are read from their end. Those that are read first have the latest of these times.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Unread {
     /// Time that an event which was not read comes before or at, in the order of the search.
@@ -36,12 +38,42 @@ struct Unread {
     session: SessionId,
     /// Events before this one are not read yet.
     before: Reverse<Option<Seq>>,
+    /// Events up to this one are not read.
+    after: Seq,
+    from: Source,
+}
+
+/// Where it is known from that events are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    /// From the list of sessions: they are the end of a session.
+    List,
+    /// From an index, of which what comes after them was looked at.
+    Index,
+    /// From this segment of an index, which may have more at this time. They have places between these two.
+    Segment { number: usize, until: Timestamp, since: Timestamp },
+}
+
+/// End of a session that is not indexed.
+#[derive(Debug)]
+enum Tail {
+    /// It is not read yet. Then these proposals come after it.
+    Unread(Vec<Unread>),
+    /// It was read; its first event has this time, in the order of the search.
+    Read(Timestamp),
 }
 
 /// Search that is going on.
 struct Scan<'a> {
     store: &'a dyn SessionStore,
     search: &'a Search,
+    index: Option<Index>,
+    /// Time since which sessions may have events that are not indexed.
+    horizon: Option<Timestamp>,
+    tails: HashMap<SessionId, Tail>,
+    is_index_broken: bool,
+    /// Most microseconds by which the time of an event is later than its place in the order of the search.
+    skew: i64,
     query: Query,
     after: Option<Place>,
     /// Sessions of the list that are not read yet, as it has them.
@@ -55,24 +87,58 @@ struct Scan<'a> {
 }
 
 /// Searches the logs of a store.
-pub(crate) async fn scan(store: &dyn SessionStore, search: &Search) -> Result<SearchPage> {
+pub(crate) async fn scan(sessions: &Sessions, search: &Search) -> Result<SearchPage> {
     let query = Query::parse(&search.text)?;
     let after = search.cursor.as_ref().map(|cursor| Place::of(cursor, search.fingerprint())).transpose()?;
-    let mut scan = Scan {
-        store,
-        search,
-        query,
-        after,
-        listed: VecDeque::new(),
-        next_list: Some(search.sessions()),
-        unread: BinaryHeap::new(),
-        summaries: BTreeMap::new(),
-        found: BTreeMap::new(),
-        damaged: Vec::new(),
-        bytes_left: search.max_bytes.max(1),
-    };
+    // An index may be replaced while it is read.
+    for _ in 0..3 {
+        let index = match Index::open(sessions, &query).await {
+            Ok(Some(index)) => index,
+            Ok(None) => break,
+            Err(error) if index::is_broken(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        let mut scan = Scan::new(sessions, search, query.clone(), after.clone(), Some(index));
+        match scan.run().await {
+            Err(_) if scan.is_index_broken => {}
+            stopped_at => return Ok(scan.page(stopped_at?)),
+        }
+    }
+    let mut scan = Scan::new(sessions, search, query, after, None);
     let stopped_at = scan.run().await?;
     Ok(scan.page(stopped_at))
+}
+
+impl<'a> Scan<'a> {
+    fn new(
+        sessions: &'a Sessions,
+        search: &'a Search,
+        query: Query,
+        after: Option<Place>,
+        index: Option<Index>,
+    ) -> Self {
+        // A handle of an owner shows more sessions in a workspace of the owner than in the list of all.
+        let is_narrow = sessions.owner().is_some() && search.workspace.is_some();
+        let updated_at = index.as_ref().and_then(|index| index.updated_at).filter(|_| !is_narrow);
+        Self {
+            store: &**sessions,
+            search,
+            skew: index.as_ref().map_or(CLOCKS, |index| index.skew().max(CLOCKS)),
+            index,
+            horizon: updated_at.map(|at| at.plus_micros(-CLOCKS)),
+            tails: HashMap::new(),
+            is_index_broken: false,
+            query,
+            after,
+            listed: VecDeque::new(),
+            next_list: Some(search.sessions()),
+            unread: BinaryHeap::new(),
+            summaries: BTreeMap::new(),
+            found: BTreeMap::new(),
+            damaged: Vec::new(),
+            bytes_left: search.max_bytes.max(1),
+        }
+    }
 }
 
 impl Scan<'_> {
@@ -82,22 +148,43 @@ impl Scan<'_> {
             let session = self.store.load(id).await?;
             self.next_list = None;
             self.listed.push_back(SessionSummary::from(&*session));
+            self.horizon = None;
+        }
+        for segment in self.index.as_ref().map(Index::segments).into_iter().flatten() {
+            self.propose(segment).await?;
         }
         loop {
             self.list().await?;
             let Some(next) = self.unread.pop() else { return Ok(None) };
-            let is_before_since =
-                self.search.since.is_some_and(|since| next.until.plus_micros(CLOCKS) < since);
-            if is_before_since || self.floor().is_some_and(|floor| next.until < floor) {
+            if self.floor().is_some_and(|floor| next.until < floor) {
                 return Ok(None);
+            }
+            // What an index has proposed may be later than its place.
+            if next.from != Source::Index && self.is_before_since(next.until) {
+                self.end_tail(next.session, next.until);
+                continue;
             }
             // Not before it has passed what earlier pages have read.
             let is_further = self.after.as_ref().is_none_or(|after| next.until.plus_micros(1) < after.at);
             if self.bytes_left == 0 && is_further {
                 return Ok(Some(next.until));
             }
+            if let Source::Segment { number, until, since } = next.from {
+                self.propose(number).await?;
+                if !self.is_passed(next.session, since) {
+                    self.unread.push(Unread { until, from: Source::Index, ..next });
+                }
+                continue;
+            }
+            if let Some(Tail::Unread(waiting)) = self.tails.get_mut(&next.session)
+                && next.from == Source::Index
+            {
+                waiting.push(next);
+                continue;
+            }
             match self.read(&next).await {
-                Ok(rest) => self.unread.extend(rest),
+                Ok(Some(rest)) => self.unread.push(rest),
+                Ok(None) => {}
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Deleted) => {}
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
                     self.damaged.push(Damaged::of(format!("session {}", next.session), &error));
@@ -113,11 +200,17 @@ impl Scan<'_> {
         self.found.keys().next().filter(|_| is_full).map(|place| place.at)
     }
 
+    /// Returns whether nothing at this place or later ones is looked for.
+    fn is_before_since(&self, at: Timestamp) -> bool {
+        self.search.since.is_some_and(|since| at.plus_micros(self.skew) < since)
+    }
+
     /// Lists sessions until those that are not listed are older than what is read next.
     async fn list(&mut self) -> Result<()> {
         // A list may have a session at an earlier place than it belongs.
-        let recency = self.store.capabilities().recency.as_micros();
-        let recency = i64::try_from(recency).unwrap_or(i64::MAX);
+        let capabilities = self.store.capabilities();
+        let recency = i64::try_from(capabilities.recency.as_micros()).unwrap_or(i64::MAX);
+        let is_sure = capabilities.listing == Consistency::Immediate;
         loop {
             while let Some(first) = self.listed.front() {
                 let until = first.last_active_at.plus_micros(recency);
@@ -125,11 +218,16 @@ impl Scan<'_> {
                     return Ok(());
                 }
                 let Some(first) = self.listed.pop_front() else { break };
-                if HiddenSession::of(first.id, first.workspace, &first.attributes).is_none() {
-                    // The list may show an earlier activity than the last.
-                    let session = first.id;
-                    self.unread.push(Unread { until, session, before: Reverse(None) });
-                    self.summaries.insert(session, first);
+                if self.horizon.is_some_and(|horizon| until < horizon) || self.is_before_since(until) {
+                    // The index has these and all that come after, or nobody looks for them.
+                    self.listed.clear();
+                    self.next_list = None;
+                    return Ok(());
+                }
+                let is_hidden = is_of_index(&first)
+                    || HiddenSession::of(first.id, first.workspace, &first.attributes).is_some();
+                if !is_hidden {
+                    self.begin_session(first, until, is_sure);
                 }
             }
             let Some(list) = self.next_list.take() else { return Ok(()) };
@@ -140,10 +238,77 @@ impl Scan<'_> {
         }
     }
 
+    /// Plans to read the end of a listed session that is not indexed. The list may show an earlier activity than the last.
+    fn begin_session(&mut self, summary: SessionSummary, until: Timestamp, is_sure: bool) {
+        let (session, head) = (summary.id, summary.head);
+        let indexed = self.index.as_ref().and_then(|index| index.through(session));
+        self.summaries.insert(session, summary);
+        if is_sure && indexed.is_some_and(|through| through >= head) {
+            return;
+        }
+        let after = indexed.unwrap_or_default();
+        self.unread.push(Unread { until, session, before: Reverse(None), after, from: Source::List });
+        if indexed.is_some() {
+            self.tails.insert(session, Tail::Unread(Vec::new()));
+        }
+    }
+
+    /// Takes the next proposal of a segment.
+    async fn propose(&mut self, number: usize) -> Result<()> {
+        let Some(index) = &mut self.index else { return Ok(()) };
+        let search = self.search;
+        let wanted = |session, workspace| {
+            search.session.is_none_or(|id| id == session) && search.workspace.is_none_or(|id| id == workspace)
+        };
+        let next = index.next(self.store, number, wanted).await;
+        let next = next.inspect_err(|error| self.is_index_broken = index::is_broken(error))?;
+        let Some(next) = next else { return Ok(()) };
+        let before = Reverse(Some(next.last.next()));
+        let after = Seq::new(next.first.get().saturating_sub(1));
+        let from = Source::Segment { number, until: next.until, since: next.since };
+        self.unread.push(Unread { until: next.bound, session: next.session, before, after, from });
+        Ok(())
+    }
+
+    /// Returns whether all events of a session since this place were looked at for earlier pages.
+    fn is_passed(&self, session: SessionId, since: Timestamp) -> bool {
+        let tail = match self.tails.get(&session) {
+            // Its times are not known.
+            Some(Tail::Unread(_)) => return false,
+            Some(Tail::Read(tail)) => *tail,
+            None => Timestamp::MAX,
+        };
+        self.after.as_ref().is_some_and(|after| since.min(tail) > after.at)
+    }
+
+    /// Returns whether a session that an index proposes is searched, and keeps its summary.
+    async fn is_shown(&mut self, id: SessionId) -> Result<bool> {
+        if !self.summaries.contains_key(&id) {
+            let session = self.store.load(id).await?;
+            self.summaries.insert(id, SessionSummary::from(&*session));
+        }
+        let Some(session) = self.summaries.get(&id) else { return Ok(false) };
+        let creator = self.search.creator.as_ref();
+        Ok(session.status.state != SessionState::Deleted
+            && creator.is_none_or(|creator| *creator == session.creator))
+    }
+
+    /// Notes that the end of a session was read, and goes on with what the index has of it.
+    fn end_tail(&mut self, id: SessionId, until: Timestamp) {
+        let Some(tail) = self.tails.get_mut(&id) else { return };
+        if let Tail::Unread(waiting) = std::mem::replace(tail, Tail::Read(until)) {
+            self.unread.extend(waiting);
+        }
+    }
+
     /// Reads the next events of a session. Returns what is left of it.
     async fn read(&mut self, next: &Unread) -> Result<Option<Unread>> {
         let id = next.session;
-        let mut read = ReadEvents::last(EVENTS).with_types(types()).with_max_bytes(BYTES);
+        if next.from == Source::Index && !self.is_shown(id).await? {
+            return Ok(None);
+        }
+        let mut read =
+            ReadEvents::last(EVENTS).with_types(types()).with_max_bytes(BYTES).with_after(next.after);
         let before = match next.before.0 {
             Some(before) => Some(before),
             None => self.begin(id).await?,
@@ -151,6 +316,9 @@ impl Scan<'_> {
         read.before = before;
         let page = self.store.read(id, read).await?;
         let mut until = next.until;
+        if let Some(Tail::Read(tail)) = self.tails.get(&id).filter(|_| next.from == Source::Index) {
+            until = until.min(*tail);
+        }
         for event in page.events.iter().rev() {
             // What was said before something else comes before it, whatever the clocks of the two writers say.
             until = until.min(event.at);
@@ -158,7 +326,12 @@ impl Scan<'_> {
         }
         self.damaged.extend(page.damaged);
         let Some(rest) = page.next else {
-            self.summaries.remove(&id);
+            if next.from == Source::List {
+                self.end_tail(id, until);
+            }
+            if self.index.is_none() {
+                self.summaries.remove(&id);
+            }
             return Ok(None);
         };
         // A store that reads the same again would be asked for ever.
@@ -168,7 +341,8 @@ impl Scan<'_> {
             );
             return Err(Error::corrupt(text));
         }
-        Ok(Some(Unread { until, session: id, before: Reverse(rest.before) }))
+        let (after, from) = (next.after, next.from);
+        Ok(Some(Unread { until, session: id, before: Reverse(rest.before), after, from }))
     }
 
     /// Returns the event of a session before which a later page begins to read; `None` for its end.

@@ -20,6 +20,7 @@ mod owners;
 mod plan;
 mod retry;
 mod search;
+mod search_index;
 mod state_machine;
 mod text;
 mod timers;

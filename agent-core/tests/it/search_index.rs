@@ -1,0 +1,226 @@
+//! Searches with an index find what searches without one find, whatever happened before, between and after its updates.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Trigger};
+use agent_core::event::{Event, NewEvent};
+use agent_core::search::{Query, Search, before_restore};
+use agent_core::session::NewSession;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{Purge, ReadEvents, SessionQuery};
+use agent_core::{MemoryStore, Seq, SessionId, Sessions, Storage, Timestamp, WorkspaceId};
+use proptest::prelude::*;
+
+const DAY: i64 = 24 * 3600 * 1_000_000;
+
+/// What happens to a store, one after another. Times are in minutes.
+#[derive(Clone, Debug)]
+enum Step {
+    Create,
+    /// Appends messages with words to a session, by a clock that may be behind or ahead.
+    Say {
+        session: usize,
+        words: Vec<u8>,
+        count: usize,
+        minutes: i64,
+    },
+    Delete {
+        session: usize,
+        purge: bool,
+    },
+    /// Restores a session that was last active long ago.
+    Restore {
+        words: Vec<u8>,
+    },
+    Update,
+    /// Days go by.
+    Wait {
+        days: i64,
+    },
+    Remove,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let words = || prop::collection::vec(0u8..6, 1..4);
+    prop_oneof![
+        2 => Just(Step::Create),
+        8 => (0usize..6, words(), 1usize..12, -90i64..90)
+            .prop_map(|(session, words, count, minutes)| Step::Say { session, words, count, minutes }),
+        1 => (0usize..6, any::<bool>()).prop_map(|(session, purge)| Step::Delete { session, purge }),
+        1 => words().prop_map(|words| Step::Restore { words }),
+        4 => Just(Step::Update),
+        2 => (0i64..4).prop_map(|days| Step::Wait { days }),
+        1 => Just(Step::Remove),
+    ]
+}
+
+const WORDS: [&str; 6] = ["deploy", "서울에서", "Straße", "b", "会议", "rare"];
+
+struct World {
+    sessions: Sessions,
+    effects: Effects,
+    ids: Vec<SessionId>,
+    now: Timestamp,
+    said: usize,
+}
+
+impl World {
+    fn new() -> Self {
+        let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
+        let sessions = Storage::from(MemoryStore::new()).sessions;
+        Self { sessions, effects, ids: Vec::new(), now: Timestamp::from_micros(400 * DAY), said: 0 }
+    }
+
+    /// Returns the handle as the clock is now.
+    fn handle(&self) -> Sessions {
+        let effects = Effects::seeded(self.effects.random_u64(), self.now);
+        Sessions::new(self.sessions.store().clone(), effects)
+    }
+
+    fn text(&mut self, words: &[u8]) -> String {
+        self.said += 1;
+        let words: Vec<_> = words.iter().map(|n| WORDS[usize::from(*n)]).collect();
+        format!("{} {}", words.join(" "), self.said)
+    }
+
+    async fn apply(&mut self, step: &Step) {
+        let handle = self.handle();
+        match step {
+            Step::Create => {
+                let new = NewSession::new(handle.effects().new_session_id(), WorkspaceId::DEFAULT);
+                self.ids.push(handle.create(new).await.unwrap().id);
+            }
+            Step::Say { session, words, count, minutes } => {
+                let Some(id) = self.ids.get(*session).copied() else { return };
+                let head = handle.load(id).await.unwrap().head;
+                for n in 0..*count {
+                    let text = self.text(words);
+                    let mut commit = handle.seal(id, head).with_event(NewEvent::user_message(text));
+                    commit.at = self.now.plus_micros(minutes * 60_000_000 + n as i64);
+                    self.sessions.commit(commit).await.unwrap();
+                    self.now = self.now.plus_micros(60_000_000);
+                }
+            }
+            Step::Delete { session, purge } => {
+                if *session >= self.ids.len() {
+                    return;
+                }
+                let id = self.ids.remove(*session);
+                let deleted = handle.trigger(id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+                if *purge {
+                    handle.purge(Purge::new(id, deleted.session.head)).await.unwrap();
+                }
+            }
+            Step::Restore { words } => {
+                let there = Sessions::new(
+                    Storage::from(MemoryStore::new()).sessions.store().clone(),
+                    Effects::seeded(self.effects.random_u64(), Timestamp::from_micros(DAY)),
+                );
+                let new = NewSession::new(there.effects().new_session_id(), WorkspaceId::DEFAULT);
+                let session = there.create(new).await.unwrap();
+                let text = self.text(words);
+                there.append(session.id, session.head, vec![NewEvent::user_message(text)]).await.unwrap();
+                let events = there.read(session.id, ReadEvents::first(10)).await.unwrap().events;
+                before_restore(&*self.sessions).await.unwrap();
+                for commit in events.chunk_by(|a, b| a.commit == b.commit) {
+                    self.sessions
+                        .commit(Commit::restore(session.id, commit.to_vec()).unwrap())
+                        .await
+                        .unwrap();
+                }
+                self.ids.push(session.id);
+            }
+            Step::Update => {
+                let updated = handle.update_search_index().await.unwrap();
+                assert!(updated.is_complete);
+            }
+            Step::Wait { days } => self.now = self.now.plus_micros(days * DAY),
+            Step::Remove => handle.remove_search_index().await.unwrap(),
+        }
+    }
+
+    /// Returns what a query finds, by looking at all events.
+    async fn expected(&self, query: &str, since: Option<Timestamp>) -> Vec<(SessionId, Seq)> {
+        let query = Query::parse(query).unwrap();
+        let mut found = BTreeMap::new();
+        for id in &self.ids {
+            let events: Vec<Event> = self.sessions.read(*id, ReadEvents::first(1000)).await.unwrap().events;
+            let mut place = Timestamp::MAX;
+            for event in events.iter().rev().filter(|event| event.kind.as_str() != "session.ended") {
+                place = place.min(event.at);
+                let is_in_time = since.is_none_or(|since| event.at >= since);
+                if is_in_time && event.text().is_some_and(|text| query.matches(&text)) {
+                    found.insert(Reverse((place, *id, event.seq)), ());
+                }
+            }
+        }
+        found.into_keys().map(|Reverse((_, id, seq))| (id, seq)).collect()
+    }
+
+    async fn check(&self) {
+        for query in ["deploy", "울", "strasse b", "会", "rare -b", "\"deploy rare\"", "deploy 서울"] {
+            for (since, limit, bytes) in
+                [(None, 100, 1 << 20), (None, 3, 300), (Some(self.now.plus_micros(-DAY)), 4, 1 << 20)]
+            {
+                let mut search = Search::new(query).with_limit(limit).with_max_bytes(bytes);
+                search.since = since;
+                let (mut hits, mut pages) = (Vec::new(), 0);
+                loop {
+                    let page = self.sessions.search(&search).await.unwrap();
+                    assert!(page.damaged.is_empty());
+                    hits.extend(page.hits.iter().map(|hit| (hit.session, hit.seq)));
+                    pages += 1;
+                    assert!(pages < 3000, "the search ends");
+                    search.cursor = page.next;
+                    if search.cursor.is_none() {
+                        break;
+                    }
+                }
+                assert_eq!(hits, self.expected(query, since).await, "{query} {since:?} {limit} {bytes}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #[test]
+    fn an_index_changes_no_hit(steps in prop::collection::vec(step(), 1..40)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let mut world = World::new();
+            for step in &steps {
+                world.apply(step).await;
+            }
+            world.check().await;
+        });
+    }
+}
+
+#[tokio::test]
+async fn an_index_has_what_it_needs_and_no_more() {
+    let mut world = World::new();
+    world.apply(&Step::Create).await;
+    world.apply(&Step::Create).await;
+    for round in 0..20 {
+        world.apply(&Step::Say { session: round % 2, words: vec![0, 5], count: 9, minutes: 0 }).await;
+        world.apply(&Step::Update).await;
+    }
+    let hidden = || SessionQuery::new().with_states([SessionState::Archived]).with_limit(100);
+    // Eight segments of like size become one.
+    let segments = |items: &[agent_core::session::SessionSummary]| {
+        items.iter().filter(|item| item.attributes.labels["hidden"] == "search-segment").count()
+    };
+    let listed = world.sessions.list(hidden()).await.unwrap().items;
+    assert_eq!((listed.len(), segments(&listed)), (7, 6));
+    // What is deleted goes.
+    world.apply(&Step::Delete { session: 0, purge: true }).await;
+    world.apply(&Step::Delete { session: 0, purge: true }).await;
+    world.apply(&Step::Update).await;
+    let listed = world.sessions.list(hidden()).await.unwrap().items;
+    assert_eq!((listed.len(), segments(&listed)), (1, 0));
+    world.apply(&Step::Remove).await;
+    assert!(world.sessions.list(hidden()).await.unwrap().items.is_empty());
+}
