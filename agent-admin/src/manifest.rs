@@ -48,6 +48,7 @@ use agent_core::commit::{Commit, apply_untrusted};
 use agent_core::event::Event;
 use agent_core::json::{JsonFault, RawJson, check_document};
 use agent_core::model::{Lineage, Origin};
+use agent_core::search::before_restore;
 use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::store::HiddenSession;
@@ -513,11 +514,14 @@ impl Import<'_> {
     pub(crate) async fn write(self, store: &dyn SessionStore) -> Result<Imported> {
         let id = self.session.id;
         let events = self.missing.iter().map(|missing| missing.rest.len() as u64).sum();
+        before_restore(store).await?;
         for Missing { id, rest, .. } in self.missing {
             for commit in commits(id, rest) {
                 store.commit_with_retry(commit?).await?;
             }
         }
+        // If the search index was updated meanwhile.
+        before_restore(store).await?;
         let imported = store.load(id).await?;
         // A session that has gone on may go on.
         if imported.head != self.session.head && !(self.ahead && imported.head > self.session.head) {

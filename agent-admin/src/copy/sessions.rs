@@ -13,6 +13,7 @@ use crate::copy::{CopyStage, ItemOutcome, Stop, Work, full_text};
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::Event;
 use agent_core::json::RawFields;
+use agent_core::search::before_restore;
 use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::SessionState;
 use agent_core::store::{
@@ -62,8 +63,11 @@ impl Work<'_> {
         let mut query = SessionQuery::new().with_hidden().with_total().with_limit(PAGE_MAX);
         query.workspace = self.copy.workspace;
         let mut listed = pages(query, |query| self.copy.from.sessions.list(query));
-        while let Some(page) = self.page("sessions", listed.try_next().await)? {
+        while let Some(mut page) = self.page("sessions", listed.try_next().await)? {
             self.tally().total = page.total;
+            // The target makes a search index of its own, of what it has.
+            page.items.retain(|item| !item.is_of_search_index());
+            before_restore(&*self.copy.to.sessions).await?;
             let ids: Vec<_> = page.items.iter().map(|item| (item.id, item.origin.parent())).collect();
             drop(page.items);
             for (_, parent) in &ids {
@@ -78,7 +82,8 @@ impl Work<'_> {
                 })
                 .await?;
         }
-        Ok(())
+        // If the index of the target was updated meanwhile.
+        before_restore(&*self.copy.to.sessions).await
     }
 
     /// Copies the ends of deleted sessions, then the tombstones of their workspaces.

@@ -38,7 +38,7 @@ use area::AreaCommand;
 use audit::AuditCommand;
 use config::ConfigCommand;
 use device::DeviceCommand;
-use search::SearchCommand;
+use search::{IndexCommand, SearchCommand};
 use session::SessionCommand;
 use site::Site;
 use tenant::TenantCommand;
@@ -114,6 +114,12 @@ pub(crate) enum Command {
     /// stand, and -word leaves out the texts with that word. A word is found as a whole, but in scripts without spaces any part is. If the
     /// search stops after 64 MiB, it prints how to go on.
     Search(SearchCommand),
+    /// Bring the search index up to date, or remove it
+    ///
+    /// Searches find the same without an index, but read all messages. An index is never brought up to date by itself: run this
+    /// once in a while, for example each night; searches read what is newer from the messages. It is kept in the store, in archived sessions
+    /// of the workspace default, and holds hashes of words. What it has of deleted sessions goes with the next run.
+    Index(IndexCommand),
     /// Check all stored data, and report damage
     ///
     /// Changes nothing. Other processes may use the store meanwhile. Work that the store has put off is named as pending,
@@ -308,6 +314,7 @@ async fn on_site(command: Command, site: &Site<'_>, is_shared_checked: bool) -> 
         Command::Config(command) => command.run(site).await,
         Command::Audit(command) => command.run(site).await,
         Command::Search(command) => command.run(site).await,
+        Command::Index(command) => command.run(site).await,
         Command::Sweep(sweep) => sweep.run(site).await,
         Command::Verify { .. } => verify::run(site, is_shared_checked).await,
         Command::Rebuild { .. } => verify::rebuild(site).await,

@@ -1,8 +1,9 @@
-//! `chat search`.
+//! `chat search` and `chat index`.
 
-use agent_core::search::{Hit, Search};
+use agent_core::search::{Hit, IndexUpdate, Search};
 use agent_core::store::Cursor;
 use agent_core::{SessionId, WorkspaceId};
+use serde_json::json;
 
 use super::site::Site;
 use crate::failure::Result;
@@ -47,6 +48,34 @@ impl SearchCommand {
             (None, _) => {}
         }
         site.named(&page.damaged)
+    }
+}
+
+/// Options of `chat index`.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[command(after_help = examples!("chat index", "chat index --remove"))]
+pub(crate) struct IndexCommand {
+    /// Remove the index
+    #[arg(long)]
+    remove: bool,
+}
+
+impl IndexCommand {
+    pub(super) async fn run(self, site: &Site<'_>) -> Result<()> {
+        let sessions = &site.storage.sessions;
+        if self.remove {
+            sessions.remove_search_index().await?;
+            site.out.result(&json!({"removed": true}), "the search index is removed");
+            return Ok(());
+        }
+        let updated = sessions.update_search_index().await?;
+        let text =
+            format!("{} new events of {} sessions are in the search index", updated.events, updated.sessions);
+        site.out.result(&updated, &text);
+        if !updated.is_complete {
+            site.out.note("(not all sessions are in it: another process updates it, or some are damaged, which `chat verify` names)");
+        }
+        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::base::{Error, ErrorKind, Result, Seq, SessionId, SessionState, Timest
 use crate::event::Event;
 use crate::search::fold::Folded;
 use crate::search::hit::{Hit, Place, Search, SearchPage};
-use crate::search::index::{self, Index, is_of_index};
+use crate::search::index::{self, Index};
 use crate::search::query::Query;
 use crate::search::snippet::Snippet;
 use crate::search::text::{text, types};
@@ -224,7 +224,7 @@ impl Scan<'_> {
                     self.next_list = None;
                     return Ok(());
                 }
-                let is_hidden = is_of_index(&first)
+                let is_hidden = first.is_of_search_index()
                     || HiddenSession::of(first.id, first.workspace, &first.attributes).is_some();
                 if !is_hidden {
                     self.begin_session(first, until, is_sure);

@@ -1,11 +1,14 @@
 //! Searches: the same hits in the same order on every store, and nothing that the handle does not show.
 
+use std::collections::BTreeMap;
+
+use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::search::{Hit, Query, Search, SearchPage};
 use agent_core::session::NewSession;
-use agent_core::state::Reason;
-use agent_core::store::Purge;
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{Consistency, Purge, SessionQuery};
 use agent_core::{ErrorKind, Seq, SessionId, Storage, Timestamp, WorkspaceId};
 
 use super::owners::Owners;
@@ -19,6 +22,8 @@ pub(super) fn clauses() -> Vec<Clause> {
         a_search_that_stops_goes_on_where_it_was (Needs::ImmediateLists),
         searches_keep_the_order_of_a_session_against_its_clocks (Needs::ImmediateLists),
         searches_show_what_the_handle_shows (Needs::ImmediateLists),
+        an_index_changes_no_hit (Needs::Blobs),
+        an_index_shows_what_its_handle_shows (Needs::Blobs),
     ]
 }
 
@@ -121,10 +126,23 @@ impl Said {
     /// Returns the places of the texts that a query finds, newest first.
     fn expected(&self, query: &str) -> Checked<Vec<(SessionId, Seq)>> {
         let query = Query::parse(query)?;
-        let mut found: Vec<_> = self.texts.iter().filter(|(.., text)| query.matches(text)).collect();
-        found.sort_by_key(|(at, id, seq, _)| std::cmp::Reverse((*at, *id, *seq)));
-        Ok(found.into_iter().map(|(_, id, seq, _)| (*id, *seq)).collect())
+        let (mut found, mut later) = (Vec::new(), BTreeMap::new());
+        for (at, id, seq, text) in self.texts.iter().rev() {
+            // Not after those behind it in the session.
+            let place = *later.entry(*id).and_modify(|later| *later = (*later).min(*at)).or_insert(*at);
+            if query.matches(text) {
+                found.push((place, *id, *seq));
+            }
+        }
+        found.sort_unstable();
+        Ok(found.into_iter().rev().map(|(_, id, seq)| (id, seq)).collect())
     }
+}
+
+/// Returns the storage as it is days later, when all that was said is older than the index.
+fn days_later(stage: &Stage, storage: &Storage) -> Storage {
+    let later = START.plus_micros(30 * 24 * 3600 * 1_000_000);
+    storage.clone().with_effects(Effects::seeded(stage.effects.random_u64(), later))
 }
 
 /// Seals a commit so many seconds after the start.
@@ -280,4 +298,91 @@ async fn searches_show_what_the_handle_shows(stage: &Stage) -> Checked {
     same("after the deletion", &all_hits(&other, Search::new("pear")).await?.len(), &0)?;
     other.sessions.purge(Purge::new(session.id, deleted.head)).await?;
     same("after the purge", &all_hits(&other, Search::new("pear")).await?.len(), &0)
+}
+
+/// With an index, behind it, after what it has was deleted, and without it again the hits are the same.
+async fn an_index_changes_no_hit(stage: &Stage) -> Checked {
+    let mut said = Said::new(stage).await?;
+    if said.storage.sessions.capabilities().listing != Consistency::Immediate {
+        return Ok(());
+    }
+    let later = days_later(stage, &said.storage);
+    let mut found = 0;
+    for round in ["new", "behind", "again", "after a deletion", "after a purge", "removed"] {
+        match round {
+            "behind" => {
+                for (n, text) in CORPUS.iter().enumerate() {
+                    // By clocks that differ by hours.
+                    let id = said.texts[n * 3].1;
+                    let session = said.storage.sessions.load(id).await?;
+                    let mut commit = stage.seal(&session).with_event(NewEvent::user_message(*text));
+                    commit.at = later.effects().now().plus_micros((n as i64 % 5 - 2) * 3600 * 1_000_000);
+                    let committed = said.storage.sessions.commit(commit.clone()).await?;
+                    said.texts.push((commit.at, id, committed.last, (*text).to_owned()));
+                }
+            }
+            "after a deletion" => {
+                let id = said.texts[0].1;
+                said.storage.sessions.trigger(id, Trigger::Delete(Reason::UserDeleted)).await?;
+                said.texts.retain(|(_, of, ..)| *of != id);
+            }
+            "after a purge" => {
+                let id = said.texts[0].1;
+                let deleted = said.storage.sessions.trigger(id, Trigger::Delete(Reason::UserDeleted)).await?;
+                said.storage.sessions.purge(Purge::new(id, deleted.session.head)).await?;
+                said.texts.retain(|(_, of, ..)| *of != id);
+                said.storage = stage.reopen(said.storage).await?;
+            }
+            "removed" => later.sessions.remove_search_index().await?,
+            _ => {
+                let updated = later.sessions.update_search_index().await?;
+                same("all is in the index", &updated.is_complete, &true)?;
+            }
+        }
+        for query in QUERIES {
+            let expected = said.expected(query)?;
+            for (limit, bytes) in [(100, 1 << 20), (4, 100)] {
+                let search = Search::new(query).with_limit(limit).with_max_bytes(bytes);
+                let hits = all_hits(&said.storage, search).await?;
+                let what = format!("the hits of {query:?}, {limit} a page, index {round}");
+                same(what, &places(&hits), &expected)?;
+                found += hits.len();
+            }
+        }
+    }
+    same("something was found", &(found > 500), &true)?;
+    let hidden = SessionQuery::new().with_states([SessionState::Archived]);
+    same("nothing is left of the index", &said.storage.sessions.list(hidden).await?.items.len(), &0)
+}
+
+/// An owner's index has the owner's sessions, and nobody else's handle shows it; the tenant's has those of all.
+async fn an_index_shows_what_its_handle_shows(stage: &Stage) -> Checked {
+    let owners = Owners::open(stage).await?;
+    if owners.tenant.sessions.capabilities().listing != Consistency::Immediate {
+        return Ok(());
+    }
+    let handles =
+        [(&owners.alice, "apple of alice"), (&owners.bob, "apple of bob"), (&owners.tenant, "apple of all")];
+    for (storage, text) in handles {
+        let new = NewSession::new(stage.effects.new_session_id(), WorkspaceId::DEFAULT);
+        let session = stage.create(storage, new).await?;
+        stage.append(storage, &session, text).await?;
+    }
+    for (n, (storage, _)) in handles.iter().enumerate() {
+        let updated = days_later(stage, storage).sessions.update_search_index().await?;
+        let expected = [1, 1, 3][n];
+        same("the sessions of an index", &updated.sessions, &expected)?;
+        for (at, (storage, text)) in handles.iter().enumerate() {
+            let hits = all_hits(storage, Search::new("apple")).await?;
+            same("the hits of a handle", &hits.len(), &[1, 1, 3][at])?;
+            let own = hits.iter().any(|hit| hit.snippet.text == *text);
+            same("what a handle has said is among them", &own, &true)?;
+        }
+    }
+    let hidden = SessionQuery::new().with_states([SessionState::Archived]);
+    for (storage, of) in [(&owners.alice, 2), (&owners.bob, 2), (&owners.tenant, 6)] {
+        same("the sessions of indexes", &storage.sessions.list(hidden.clone()).await?.items.len(), &of)?;
+    }
+    owners.alice.sessions.remove_search_index().await?;
+    same("of bob's nothing was removed", &owners.bob.sessions.list(hidden).await?.items.len(), &2)
 }

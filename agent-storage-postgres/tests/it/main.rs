@@ -12,9 +12,6 @@ mod plans;
 mod pooled;
 mod pooler;
 mod proxy;
-#[path = "../../../tests/tests/runtime/scheduled.rs"]
-mod scheduled;
-mod schedulers;
 mod servers;
 mod shards;
 mod support;

@@ -20,6 +20,7 @@ pub(crate) mod memory;
 mod place;
 pub(crate) mod processes;
 mod read;
+mod search;
 mod size;
 mod write;
 
@@ -34,7 +35,7 @@ pub(crate) struct Workload {
 }
 
 /// Every workload, in the order in which all are measured.
-pub(crate) const WORKLOADS: [Workload; 24] = {
+pub(crate) const WORKLOADS: [Workload; 25] = {
     const fn new(name: &'static str, about: &'static str) -> Workload {
         Workload { name, about }
     }
@@ -58,6 +59,7 @@ pub(crate) const WORKLOADS: [Workload; 24] = {
         new("create", "Create a session among 5,000 workspaces, against one among 40"),
         new("fork", "A fork of a session of 10,000 events"),
         new("bindings", "Find the workspace of a device among 100,000, and bind one more"),
+        new("search", "Find words in 1,000,000 messages by an index, and make it"),
         new("size", "Bytes on the disk for one message"),
         new("memory", "Peak memory of a process that loads 10,000 events, whole and streamed"),
         new("idle", "Memory of 1,000 conversations that are open and idle, for each"),
@@ -105,6 +107,7 @@ pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {
         "create" => vec![create::create(place).await?],
         "fork" => vec![fork::fork(place).await?],
         "bindings" => bindings::bindings(place).await?,
+        "search" => search::search(place).await?,
         "size" => vec![size::size(place).await?],
         "memory" => memory::memory(place).await?,
         "idle" => vec![idle::idle(place)?],

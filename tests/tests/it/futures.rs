@@ -59,6 +59,9 @@ fn agent_core() {
     stream(of::<Isolated<BoxStream<'static, ()>>>());
     send(Registry::open(of(), of()));
     send(Sessions::search(of(), of()));
+    send(Sessions::update_search_index(of()));
+    send(Sessions::remove_search_index(of()));
+    send(agent_core::search::before_restore(of()));
     send(BlobInfo::of_stream(of()));
     send(BlobChunks::next(of()));
     send(BlobChunks::into_bytes(of()));

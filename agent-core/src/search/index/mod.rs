@@ -22,8 +22,6 @@ use reader::Reader;
 use root::Root;
 use segment::Row;
 
-pub(crate) use root::is_of_index;
-
 /// Result of an update of a search index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]

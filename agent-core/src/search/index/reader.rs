@@ -38,9 +38,7 @@ impl Reader {
     async fn bytes(&mut self, store: &dyn SessionStore, range: Range<u64>) -> Result<Bytes> {
         let size = BLOB_CHUNK_BYTES as u64;
         if range.start > range.end || range.end > self.of.bytes {
-            return Err(Error::corrupt(
-                "a segment of the search index ends before what it has; remove the index",
-            ));
+            return Err(short());
         }
         let mut found = Vec::new();
         for n in range.start / size..range.end.div_ceil(size) {
@@ -51,6 +49,9 @@ impl Reader {
                     let end = (begin + size).min(self.of.bytes);
                     let read = ReadBlob::new(self.of.session, self.of.blob).with_range(begin..end);
                     let chunk = store.blobs().read(read).await?.into_bytes(BLOB_CHUNK_BYTES).await?;
+                    if chunk.len() as u64 != end - begin {
+                        return Err(short());
+                    }
                     self.chunks.insert(n, chunk.clone());
                     chunk
                 }
@@ -130,6 +131,12 @@ impl Reader {
         }
         Ok(None)
     }
+}
+
+fn short() -> Error {
+    Error::corrupt(
+        "a segment of the search index ends before what it has; remove the index, and make it again",
+    )
 }
 
 /// Returns the numbers that two ascending lists have in common; the first is the shorter one.

@@ -106,13 +106,16 @@ impl SegmentRef {
     }
 }
 
-/// Returns whether a session belongs to an index: its data are derived from other sessions. Nobody has said anything in it.
-pub(crate) fn is_of_index(session: &SessionSummary) -> bool {
-    let label = session.attributes.labels.get(HiddenSession::LABEL);
-    session.status.state == SessionState::Archived
-        && label.is_some_and(|label| label == ROOT || label == SEGMENT)
-        && session.attributes.title.is_none()
-        && session.counts == Counts::default()
+impl SessionSummary {
+    /// Returns whether the session belongs to a [search index](Sessions::update_search_index): its data are derived from other sessions, and
+    /// nobody has said anything in it.
+    pub fn is_of_search_index(&self) -> bool {
+        let label = self.attributes.labels.get(HiddenSession::LABEL);
+        self.status.state == SessionState::Archived
+            && label.is_some_and(|label| label == ROOT || label == SEGMENT)
+            && self.attributes.title.is_none()
+            && self.counts == Counts::default()
+    }
 }
 
 /// Returns all sessions that the handle shows of indexes, in any order: those with the state of one, or those with segments.
@@ -120,7 +123,7 @@ async fn labelled(store: &dyn SessionStore, label: &str) -> Result<Vec<SessionSu
     let query = SessionQuery::new().with_label(HiddenSession::LABEL, label).with_limit(PAGE_MAX);
     let query = query.with_states([SessionState::Archived]);
     let pages: Vec<_> = pages(query, |query| store.list(query)).try_collect().await?;
-    Ok(pages.into_iter().flat_map(|page| page.items).filter(is_of_index).collect())
+    Ok(pages.into_iter().flat_map(|page| page.items).filter(SessionSummary::is_of_search_index).collect())
 }
 
 impl Root {

@@ -411,3 +411,75 @@ fn fitting(count: usize) -> Result<u32> {
 fn damaged(what: &str) -> Error {
     Error::corrupt(format!("a segment of the search index {what}; remove the index, and make it again"))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn segment() -> impl Strategy<Value = Segment> {
+        let block = (0u32..3, 0u64..1000, 0u64..20, -50i64..50, 0i64..9);
+        let blocks = prop::collection::vec((block, prop::collection::hash_set(0u64..8, 0..5)), 0..40);
+        blocks.prop_map(|blocks| {
+            let id = |n: u128| Uuid::from_u128(n);
+            let row = |n: u128| Row {
+                id: SessionId::from_uuid(id(n)),
+                workspace: WorkspaceId::from_uuid(id(9)),
+                through: Seq::new(2000),
+                earliest: Timestamp::from_micros(-60),
+            };
+            let mut segment = Segment { sessions: (0..3).map(row).collect(), skew: 7, ..Segment::default() };
+            for (n, ((session, first, more, until, span), tokens)) in (0u32..).zip(blocks) {
+                let (first, last) = (Seq::new(first), Seq::new(first + more));
+                let (until, since) = (Timestamp::from_micros(until), Timestamp::from_micros(until - span));
+                segment.blocks.push(Block { session, first, last, until, since });
+                for token in tokens {
+                    segment.lists.entry(token << 61).or_default().push(n);
+                }
+            }
+            segment
+        })
+    }
+
+    /// What a segment says, in no order.
+    fn said(segment: &Segment) -> Vec<(u64, SessionId, Block)> {
+        let mut said = Vec::new();
+        for (hash, list) in &segment.lists {
+            for n in list {
+                let mut block = segment.blocks[*n as usize];
+                let id = segment.sessions[block.session as usize].id;
+                block.session = 0;
+                said.push((*hash, id, block));
+            }
+        }
+        said.sort_by_key(|(hash, id, block)| (*hash, *id, block.first, block.last, block.until, block.since));
+        said
+    }
+
+    proptest! {
+        #[test]
+        fn segments_come_back_as_they_were(segment in segment()) {
+            let expected = said(&segment);
+            let decoded = Segment::decode(&segment.encode().unwrap()).unwrap();
+            prop_assert_eq!(said(&decoded), expected);
+            prop_assert!(decoded.blocks.is_sorted_by(|a, b| a.until >= b.until), "newest first");
+            prop_assert_eq!(decoded.skew, 7);
+        }
+
+        /// Whatever the bytes are, they are a segment or damage.
+        #[test]
+        fn damaged_segments_are_named(segment in segment(), at in any::<prop::sample::Index>(), byte: u8, cut: bool) {
+            let mut bytes = segment.encode().unwrap().to_vec();
+            let at = at.index(bytes.len());
+            match cut {
+                true => bytes.truncate(at),
+                false => bytes[at] ^= byte,
+            }
+            match Segment::decode(&bytes) {
+                Ok(decoded) => prop_assert!(!cut && decoded.lists.values().flatten().all(|n| (*n as usize) < decoded.blocks.len())),
+                Err(error) => prop_assert_eq!(error.kind(), &crate::ErrorKind::Corrupt),
+            }
+        }
+    }
+}

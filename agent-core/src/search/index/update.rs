@@ -116,7 +116,7 @@ impl Update<'_> {
             // What is not known to be indexed has to be looked for each time.
             self.report.is_complete &= page.damaged.is_empty();
             for session in page.items {
-                let is_hidden = root::is_of_index(&session)
+                let is_hidden = session.is_of_search_index()
                     || HiddenSession::of(session.id, session.workspace, &session.attributes).is_some();
                 if is_hidden {
                     continue;

@@ -8,6 +8,9 @@ mod common;
 mod failures;
 mod forms;
 mod pages;
+#[path = "../../../tests/runtime/scheduled.rs"]
+mod scheduled;
+mod schedulers;
 mod shards;
 #[path = "../../../../agent-storage-postgres/tests/it/support/mod.rs"]
 mod support;
@@ -18,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use agent_storage_postgres::{PostgresConfig, PostgresStore};
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Connection, Executor};
+use sqlx::{AssertSqlSafe, Connection, Executor, Row};
 
 use crate::support::{OWNER, Server};
 
@@ -72,6 +75,12 @@ impl Database {
 
     async fn open(&self) -> PostgresStore {
         PostgresConfig::from_url(&self.address()).unwrap().open().await.unwrap()
+    }
+
+    /// Returns the number of sessions of all tenants that have something to do.
+    async fn due(&self) -> i64 {
+        let mut conn = PgConnection::connect(&self.address_of_admin()).await.unwrap();
+        conn.fetch_one("SELECT count(*) FROM agent.due").await.unwrap().get(0)
     }
 
     async fn sql(&self, text: &str) {

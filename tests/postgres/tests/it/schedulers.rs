@@ -14,7 +14,7 @@ use agent_storage_postgres::{PostgresConfig, PostgresStore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::Scene;
+use crate::Database;
 use crate::scheduled::{Children, Slow, lost_runs, start};
 
 /// Variable with the address of the store, for the processes.
@@ -68,20 +68,20 @@ async fn due_sessions(store: &PostgresStore, count: usize) -> Vec<(TenantId, Ses
 }
 
 async fn each_is_run_once(processes: usize, sessions: usize) {
-    let scene = Scene::new();
-    let store = scene.open().await;
+    let database = Database::new().await;
+    let store = database.open().await;
     let made = due_sessions(&store, sessions).await;
-    assert_eq!(scene.number("SELECT count(*) FROM @.due").await, i64::try_from(sessions).unwrap());
-    let address = format!("{}?schema={}", scene.address(&scene.app()), scene.schema);
+    assert_eq!(database.due().await, i64::try_from(sessions).unwrap());
+    let address = database.address();
     let started = (0..processes).map(|_| start("schedulers::a_scheduler_process", &[(STORE, &address)]));
     let children = Children(started.collect());
     let done = async {
-        while scene.number("SELECT count(*) FROM @.due").await > 0 {
+        while database.due().await > 0 {
             sleep(Duration::from_millis(100)).await;
         }
     };
     let is_done = timeout(STUCK, done).await.is_ok();
-    assert!(is_done, "{} sessions are still due", scene.number("SELECT count(*) FROM @.due").await);
+    assert!(is_done, "{} sessions are still due", database.due().await);
     // They go on looking, and find nothing more.
     sleep(Duration::from_millis(500)).await;
     drop(children);
