@@ -126,7 +126,8 @@ impl Said {
     /// Returns the places of the texts that a query finds, newest first.
     fn expected(&self, query: &str) -> Checked<Vec<(SessionId, Seq)>> {
         let query = Query::parse(query)?;
-        let (mut found, mut later) = (Vec::new(), BTreeMap::new());
+        let mut found = Vec::new();
+        let mut later: BTreeMap<SessionId, Timestamp> = BTreeMap::new();
         for (at, id, seq, text) in self.texts.iter().rev() {
             // Not after those behind it in the session.
             let place = *later.entry(*id).and_modify(|later| *later = (*later).min(*at)).or_insert(*at);
