@@ -79,6 +79,11 @@ pub(crate) fn is_missing(error: &sqlx::Error) -> bool {
     matches!(sqlstate(error).as_deref(), Some("42P01" | "3F000"))
 }
 
+/// Returns whether a table lacks a column that the store's has.
+pub(crate) fn is_other_table(error: &sqlx::Error) -> bool {
+    sqlstate(error).as_deref() == Some("42703")
+}
+
 /// Returns whether a row with the same key was inserted meanwhile.
 pub(crate) fn is_duplicate(error: &sqlx::Error) -> bool {
     sqlstate(error).as_deref() == Some("23505")
@@ -147,6 +152,11 @@ fn cause(error: &sqlx::Error, is_broken: bool) -> (ErrorKind, &'static str) {
         "42P01" | "42883" | "42703" | "3F000" => {
             (ErrorKind::Unsupported, "a table or function of the store is missing; restore it from a backup")
         }
+        "42P07" | "42710" | "42723" => (
+            ErrorKind::Unsupported,
+            "the schema has an object of somebody else's under a name of the store's, which the cause gives; name a schema that nobody \
+             else uses (`schema=NAME`), or rename or remove it",
+        ),
         "54000" | "22001" => (ErrorKind::LimitExceeded, "it is too large for one row; send several"),
         code if code.starts_with("28") => {
             (ErrorKind::Denied, "the server refused the login; check user and password")

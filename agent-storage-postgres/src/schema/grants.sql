@@ -25,9 +25,8 @@ BEGIN
         ALTER FUNCTION @.busy_tenants(text, bigint) OWNER TO "@worker";
         REVOKE CREATE ON SCHEMA "@schema" FROM "@worker";
     END IF;
-    FOREACH name IN ARRAY ARRAY['sessions', 'events', 'tombstones', 'workspaces', 'bindings', 'blobs', 'due'] LOOP
-        EXECUTE format('CREATE POLICY across ON @.%I FOR SELECT TO %I USING ((SELECT current_setting(''agent.across'', true)) = ''on'')',
-            name, worker);
+    FOR name IN SELECT p.made FROM (@policies) AS p WHERE p.policy = 'across' LOOP
+        EXECUTE format(name, quote_ident(worker));
     END LOOP;
     REVOKE EXECUTE ON FUNCTION @.tenants(text), @.busy_tenants(text, bigint) FROM PUBLIC;
     FOR name IN SELECT rolname FROM pg_catalog.pg_roles WHERE rolname IN ('@app', current_user) LOOP

@@ -21,42 +21,17 @@ END $$;
 DO $$
 DECLARE
     name text;
-    all_of constant text := '(SELECT current_setting(''agent.owner'', true)) = ''*''';
-    own constant text := 'owner = (SELECT @.owner())';
-    unowned constant text := 'owner = '''' AND (SELECT @.owner()) IS NOT NULL';
-    shown text;
+    made text;
 BEGIN
     FOREACH name IN ARRAY ARRAY['sessions', 'events', 'labels', 'due', 'tombstones', 'heartbeats', 'blobs', 'blob_chunks',
         'workspaces', 'bindings'] LOOP
         EXECUTE format('ALTER TABLE @.%I ENABLE ROW LEVEL SECURITY', name);
         EXECUTE format('ALTER TABLE @.%I FORCE ROW LEVEL SECURITY', name);
-        CONTINUE WHEN name = 'blob_chunks';
-        EXECUTE format('CREATE POLICY tenant ON @.%I USING (tenant = (SELECT current_setting(''agent.tenant'', true)))', name);
-        shown := CASE name
-            WHEN 'workspaces' THEN NULL
-            -- A binding is seen with its workspace.
-            WHEN 'bindings' THEN '(SELECT @.owner()) IS NOT NULL AND @.shows_place(tenant, workspace, true)'
-            WHEN 'sessions' THEN format('%s OR %s AND @.shows_place(tenant, workspace, shared)', own, unowned)
-            ELSE format('%s OR %s AND @.shows_session(tenant, session)', own, unowned) END;
-        IF shown IS NOT NULL THEN
-            -- The planner takes a CASE for true of half of the rows, which keeps it on the indexes.
-            EXECUTE format('CREATE POLICY owner ON @.%I AS RESTRICTIVE USING (CASE WHEN %s THEN true ELSE %s END)',
-                name, all_of, shown);
-        END IF;
     END LOOP;
-    -- All owners use a workspace without an owner, and none of them creates one but `default`.
-    FOREACH name IN ARRAY ARRAY['select', 'update'] LOOP
-        EXECUTE format('CREATE POLICY owner_%s ON @.workspaces AS RESTRICTIVE FOR %s USING (CASE WHEN %s THEN true ELSE %s OR %s END)',
-            name, name, all_of, own, unowned);
+    FOR made IN SELECT p.made FROM (@policies) AS p WHERE p.policy <> 'across' LOOP
+        EXECUTE format(made, 'PUBLIC');
     END LOOP;
-    EXECUTE format('CREATE POLICY owner_insert ON @.workspaces AS RESTRICTIVE FOR INSERT WITH CHECK (CASE WHEN %s THEN true ELSE
-        %s OR %s AND id = ''00000000-0000-0000-0000-000000000000'' END)', all_of, own, unowned);
-    EXECUTE format('CREATE POLICY owner_delete ON @.workspaces AS RESTRICTIVE FOR DELETE USING (CASE WHEN %s THEN true ELSE %s END)',
-        all_of, own);
 END $$;
-
--- A chunk is seen with its blob.
-CREATE POLICY blob ON @.blob_chunks USING (EXISTS (SELECT 1 FROM @.blobs b WHERE b.blob = blob_chunks.blob));
 
 -- The two statements over all tenants, as another role. What they set is set back.
 CREATE FUNCTION @.tenants(p_after text) RETURNS SETOF text LANGUAGE plpgsql SECURITY DEFINER

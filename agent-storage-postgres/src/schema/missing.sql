@@ -1,11 +1,8 @@
 -- Names a part of the store that is missing; gives no row if all are there.
-WITH wanted (name, policies) AS (VALUES
-    ('meta', '{}'), ('events', '{tenant, owner, across}'), ('sessions', '{tenant, owner, across}'), ('labels', '{tenant, owner}'),
-    ('due', '{tenant, owner, across}'), ('tombstones', '{tenant, owner, across}'), ('heartbeats', '{tenant, owner}'),
-    ('blobs', '{tenant, owner, across}'), ('blob_chunks', '{blob}'), ('bindings', '{tenant, owner, across}'),
-    ('workspaces', '{tenant, owner_select, owner_update, owner_insert, owner_delete, across}')),
+WITH policies AS (@policies),
+wanted AS (SELECT 'meta' AS name, NULL AS policies UNION ALL SELECT p.rel, array_agg(p.policy) FROM policies p GROUP BY p.rel),
 here AS (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = '@schema'),
-found AS (SELECT w.name, w.policies::text[] AS policies, c.oid, c.relkind FROM wanted w LEFT JOIN pg_catalog.pg_class c
+found AS (SELECT w.name, w.policies, c.oid, c.relkind FROM wanted w LEFT JOIN pg_catalog.pg_class c
     ON c.relname = w.name AND c.relkind IN ('r', 'p') AND c.relnamespace = (SELECT oid FROM here)),
 -- Each partition says how many there are.
 divided AS (SELECT f.oid, coalesce((SELECT substring(pg_catalog.pg_get_expr(p.relpartbound, p.oid) FROM 'modulus (\d+)')

@@ -7,7 +7,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::config::PostgresConfig;
-use crate::error::{Fault, Step, failed, is_missing};
+use crate::error::{Fault, Step, failed, is_missing, is_other_table};
 use crate::medium::attempts::{Mode, Site, run};
 use crate::medium::db::Db;
 
@@ -26,6 +26,20 @@ const SCRIPTS: [&str; 7] = [
 
 /// Statement that names a part of the store that is missing.
 const MISSING: &str = include_str!("missing.sql");
+
+/// Statement that says which row security is not as this version creates it.
+const CHANGED: &str = include_str!("changed.sql");
+
+/// Statement that says which role of the store has rights that it must not have.
+const RIGHTS: &str = include_str!("rights.sql");
+
+/// Statement that names an object with a name of the store's, if there is no table `meta`.
+const LEFT: &str = include_str!("left.sql");
+
+const POLICIES: &str = include_str!("policies.sql");
+
+/// What the server writes in the condition of a policy, and a statement that creates it does not: names of columns, casts, spaces.
+const UNWRITTEN: &str = r#"\s+AS\s+[a-z_]+|::[a-z]+|\s+|""#;
 
 /// Number of the advisory lock of migrations, of all schemas of a database.
 const MIGRATION: i64 = 0x4147_4e54_0000_0001;
@@ -50,12 +64,41 @@ struct Found {
     format: i32,
     durability: Durability,
     user: User,
-    /// True if all tables have row security, for their owner, too.
-    is_forced: bool,
     /// Number of parts of the table of events.
     partitions: i64,
     /// Table, policy or function that is not there.
     missing: Option<String>,
+    /// Row security that is not as this version creates it.
+    changed: Option<String>,
+    /// Role with rights that it must not have.
+    rights: Option<String>,
+}
+
+/// What there is in the schema.
+#[derive(Debug)]
+enum Tables {
+    Found(Found),
+    None,
+    /// A part of the store is missing, without which nothing else can be said.
+    Torn(&'static str),
+    /// An object that is not the store's has a name of the store's.
+    Foreign(String),
+}
+
+impl Tables {
+    /// Returns what was found of a store, if there is one.
+    fn into_found(self, config: &PostgresConfig, place: &str) -> Result<Option<Found>> {
+        match self {
+            Self::Found(found) => Ok(Some(found)),
+            Self::None => Ok(None),
+            Self::Torn(missing) => Err(torn(place, missing)),
+            Self::Foreign(object) => Err(Error::unsupported(format!(
+                "{place} has a {object} that is not this library's, where the store would have its own; name a schema that nobody else \
+                 uses (`schema=NAME`, now {}), or rename or remove it",
+                config.schema
+            ))),
+        }
+    }
 }
 
 impl Found {
@@ -79,12 +122,10 @@ impl Found {
         if let Some(missing) = &self.missing {
             return Err(torn(place, missing));
         }
-        if !self.is_forced {
-            return Err(Error::unsupported(format!(
-                "{place} has tables without row security that is forced, so that PostgreSQL would not keep tenants apart; a version \
-                 before the first release made them, or somebody has changed them: use another schema, or restore a backup"
-            )));
+        if let Some(changed) = &self.changed {
+            return Err(Error::unsupported(format!("{place}: {changed}")));
         }
+        check_rights(place, self.rights.as_deref())?;
         if let Some(wanted) = config.partitions
             && i64::from(wanted) != self.partitions
         {
@@ -168,44 +209,54 @@ fn supported(version: &str, number: i32, has_plpgsql: bool) -> Result<()> {
     Ok(())
 }
 
-/// Reads the format of the tables and the settings of the server; `None` if there is no table `meta`.
-async fn find(db: &mut Db, schema: &str) -> Step<Option<Found>> {
-    let missing = MISSING.replace("@schema", schema);
+/// Returns a statement in which the names of the schema and its roles are written; `@.` is left.
+fn named(sql: &str, schema: &str) -> String {
+    let sql = sql.replace("@policies", POLICIES).replace("@unwritten", UNWRITTEN).replace("@schema", schema);
+    ["owner", "app", "worker"]
+        .iter()
+        .fold(sql, |sql, role| sql.replace(&format!("@{role}"), &format!("{schema}_{role}")))
+}
+
+/// Reads the format of the tables and the settings of the server.
+async fn find(db: &mut Db, schema: &str) -> Step<Tables> {
+    let [missing, changed, rights] = [MISSING, CHANGED, RIGHTS].map(|sql| named(sql, schema));
     let sql = format!(
         "SELECT m.format, current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on' \
-         AND current_setting('synchronous_commit') <> 'off', NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute a \
-         JOIN pg_catalog.pg_class c ON c.oid = a.attrelid WHERE c.relkind IN ('r', 'p') AND NOT (c.relrowsecurity AND c.relforcerowsecurity) \
-         AND c.relnamespace = (SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = m.tableoid) \
-         AND (a.attname = 'tenant' OR c.relname = 'blob_chunks')), \
+         AND current_setting('synchronous_commit') <> 'off', \
          (SELECT greatest(count(*), 1) FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhparent \
          WHERE c.relname = 'events' AND c.relnamespace = (SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = m.tableoid)), \
-         ({missing}), {USER} \
+         ({missing}), ({changed}), ({rights}), {USER} \
          FROM @.meta m, pg_catalog.pg_roles r WHERE r.rolname = current_user"
     );
     let row = match db.first_once(&sql).await {
-        Err(Fault::Sql(error)) if is_missing(&error) => None,
+        Err(Fault::Sql(error)) if is_missing(&error) => return left(db, schema).await,
+        Err(Fault::Sql(error)) if is_other_table(&error) => {
+            return Ok(Tables::Foreign("table meta".to_owned()));
+        }
         row => row?,
     };
-    let Some(row) = row else { return Ok(None) };
+    let Some(row) = row else { return Ok(Tables::Torn("the row of table meta")) };
     let durability = if row.try_get(1)? { Durability::PowerLoss } else { Durability::ProcessCrash };
-    Ok(Some(Found {
+    Ok(Tables::Found(Found {
         format: row.try_get(0)?,
         durability,
-        is_forced: row.try_get(2)?,
-        partitions: row.try_get(3)?,
-        missing: row.try_get(4)?,
-        user: User::of(&row, 5)?,
+        partitions: row.try_get(2)?,
+        missing: row.try_get(3)?,
+        changed: row.try_get(4)?,
+        rights: row.try_get(5)?,
+        user: User::of(&row, 6)?,
     }))
 }
 
-/// Returns whether there are tables of a store, though there is no table `meta`.
-async fn is_left(db: &mut Db, schema: &str) -> Step<bool> {
-    let sql = format!(
-        "SELECT 1 FROM pg_catalog.pg_policy p JOIN pg_catalog.pg_class c ON c.oid = p.polrelid \
-         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-         WHERE n.nspname = '{schema}' AND p.polname = 'tenant' AND c.relname IN ('events', 'sessions')"
-    );
-    Ok(db.first_once(&sql).await?.is_some())
+/// Looks at a schema without a table `meta`.
+async fn left(db: &mut Db, schema: &str) -> Step<Tables> {
+    let Some(row) = db.first_once(&named(LEFT, schema)).await? else { return Ok(Tables::None) };
+    Ok(if row.try_get(1)? { Tables::Torn("table meta") } else { Tables::Foreign(row.try_get(0)?) })
+}
+
+/// Refuses roles that no policy would bind, or that could do more.
+fn check_rights(place: &str, wrong: Option<&str>) -> Result<()> {
+    wrong.map_or(Ok(()), |wrong| Err(Error::new(ErrorKind::Denied, format!("{place}: {wrong}"))))
 }
 
 /// Error for a part of a store that somebody has removed.
@@ -215,9 +266,11 @@ fn torn(place: &str, missing: &str) -> Error {
 
 /// Creates the tables and the roles if there are none, in one transaction. Of several that try at once, one does it.
 async fn migrate(db: &mut Db, config: &PostgresConfig) -> Step<()> {
-    let sql = format!("SELECT {USER} FROM pg_catalog.pg_roles r WHERE r.rolname = current_user");
+    let rights = named(RIGHTS, &config.schema);
+    let sql = format!("SELECT ({rights}), {USER} FROM pg_catalog.pg_roles r WHERE r.rolname = current_user");
     if let Some(row) = db.first_once(&sql).await? {
-        User::of(&row, 0)?.check(config, false)?;
+        User::of(&row, 1)?.check(config, false)?;
+        check_rights(&config.place(), row.try_get(0)?)?;
     }
     db.run(format!("SELECT pg_advisory_xact_lock({MIGRATION})")).await?;
     // By the rows of the catalog: names that are looked up otherwise may be older than a lock that was waited for.
@@ -232,12 +285,8 @@ async fn migrate(db: &mut Db, config: &PostgresConfig) -> Step<()> {
     let partitioned = if partitions > 0 { "PARTITION BY HASH (tenant, session)" } else { "" };
     for script in SCRIPTS {
         let script = script.replace("@partitions", &partitions.to_string());
-        let script = script.replace("@partitioned", partitioned).replace("@schema", schema);
-        let script = ["owner", "app", "worker"]
-            .iter()
-            .fold(script, |script, role| script.replace(&format!("@{role}"), &format!("{schema}_{role}")));
-        let text = db.names.sql(&script).0;
-        db.run(text).await?;
+        let script = named(&script.replace("@partitioned", partitioned), schema);
+        db.run(db.names.sql(&script).0).await?;
     }
     let sql = format!("INSERT INTO @.meta (format, readers_from) VALUES ({FORMAT}, {FORMAT})");
     db.execute(db.of_all(&sql)).await?;
@@ -259,15 +308,11 @@ pub(crate) async fn open(site: &Site, config: &PostgresConfig) -> Result<Opened>
     run!(@ site.attempts(Mode::Read, OPENING).unset(), db => check_server(db).await)?;
     let schema = &config.schema;
     let find = async || run!(@ site.attempts(Mode::Read, OPENING).unset(), db => find(db, schema).await);
-    let mut found = find().await?;
-    if found.is_none() && run!(@ site.attempts(Mode::Read, OPENING).unset(), db => is_left(db, schema).await)?
-    {
-        return Err(torn(&place, "table meta"));
-    }
+    let mut found = find().await?.into_found(config, &place)?;
     if found.is_none() && config.migrate {
         let attempts = site.attempts(Mode::Shared, "create the tables of the store").long();
         run!(@ attempts, db => migrate(db, config).await)?;
-        found = find().await?;
+        found = find().await?.into_found(config, &place)?;
     }
     let Some(found) = found else {
         return Err(Error::not_found(format!(

@@ -3,6 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod breaks;
+mod changed;
 mod hints;
 mod isolation;
 mod limits;
