@@ -16,6 +16,9 @@ pub(crate) fn hidden(error: &clap::Error) -> String {
 /// Parts of names of options whose values are secret, also if they are misspelt.
 const SECRET: [&str; 6] = ["pas", "pwd", "secret", "token", "key", "%"];
 
+/// Kinds of stores whose places may have an `@`.
+const PATHS: [&str; 5] = ["files", "sqlite", "s3", "gs", "az"];
+
 /// Returns an argument without what stands before the host of an address, and without the values of options that are secret
 /// or addresses.
 fn without_secrets(argument: &str) -> String {
@@ -23,9 +26,11 @@ fn without_secrets(argument: &str) -> String {
     if let Some((scheme, rest)) = argument.split_once(':')
         // A password may have an `@` that should have been escaped.
         && let Some((user, host)) = rest.rsplit_once('@')
-        && (user.starts_with('/') || user.contains(':'))
+        && (user.starts_with('/') || user.contains(':') || !PATHS.contains(&scheme))
     {
-        text = format!("{scheme}://…@{host}");
+        // Without a scheme it is the user that stands first.
+        let scheme = if user.contains(['/', ':']) { format!("{scheme}://") } else { String::new() };
+        text = format!("{scheme}…@{host}");
     }
     let Some((place, options)) = text.split_once('?') else { return text };
     let hide = |option| match str::split_once(option, '=') {
@@ -50,6 +55,9 @@ mod tests {
             ("postgres://alice:hunter2@db/x?a=b", "postgres://…@db/x?a=b"),
             ("postgres://alice:hunt@er2@db/x", "postgres://…@db/x"),
             ("postgres:alice:hunter2@db/x", "postgres://…@db/x"),
+            ("alice:hunter2@db/x", "…@db/x"),
+            ("alice:hunt:er2@db:5432/x?a=b", "alice://…@db:5432/x?a=b"),
+            ("alice:hunter2@db:5432/x", "…@db:5432/x"),
             ("sqlite:a@b.db?cache=3", "sqlite:a@b.db?cache=3"),
             ("postgres://db/x?password=hunter2&a=b", "postgres://db/x?password=…&a=b"),
             ("postgres://db/x?p%61ssword=hunter2", "postgres://db/x?p%61ssword=…"),

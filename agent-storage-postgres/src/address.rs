@@ -23,6 +23,9 @@ const OF_DRIVER: [&str; 10] = [
     "application_name",
 ];
 
+/// Values of the option `sslmode`.
+const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
+
 /// Servers of one store, in the order in which they are tried.
 #[derive(Clone)]
 pub(crate) struct Servers {
@@ -52,6 +55,7 @@ impl Servers {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let decoded = percent_decode(name)?;
             if OF_DRIVER.contains(&&*decoded) {
+                check(&decoded, &percent_decode(value)?)?;
                 of_driver.push((decoded, value.replace("%2C", ",").replace("%2c", ",")));
             } else {
                 own.push((decoded, percent_decode(value)?));
@@ -63,6 +67,13 @@ impl Servers {
         let count = |list: &str| list.split(',').count();
         let of =
             |wanted: &str| of_driver.iter().find(|(name, _)| name == wanted).map_or("", |(_, value)| value);
+        for host in hosts.split(',') {
+            // The colons in the brackets of IPv6 come before.
+            let port = host.rsplit_once(']').map_or(host, |(_, port)| port).rsplit_once(':');
+            if let Some((_, port)) = port.filter(|(_, port)| !port.is_empty()) {
+                check("port", port)?;
+            }
+        }
         let lists = [hosts, of("host"), of("port")];
         let most = lists.iter().map(|list| count(list)).max().unwrap_or(1);
         if lists.iter().any(|list| ![1, most].contains(&count(list))) {
@@ -120,6 +131,20 @@ impl Servers {
     fn all(&self) -> impl Iterator<Item = &PgConnectOptions> + Clone {
         iter::once(&self.first).chain(&self.others)
     }
+}
+
+/// Refuses values of the driver's options that it would refuse without a name.
+fn check(name: &str, value: &str) -> Result<()> {
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    let supported = match name {
+        "sslmode" if !SSL_MODES.contains(&&*value.to_ascii_lowercase()) => SSL_MODES.join(", "),
+        "port" if !value.split(',').all(is_port) => "1 to 65535".to_owned(),
+        _ => return Ok(()),
+    };
+    // Without a quotation: what stands in the place of a port may be a password.
+    Err(Error::invalid(format!(
+        "invalid value for option {name} in the address of the PostgreSQL store; supported: {supported}"
+    )))
 }
 
 /// Returns options as the store uses them.
@@ -182,6 +207,30 @@ mod tests {
         ] {
             assert!(!is_encrypted(url), "{url}");
         }
+    }
+
+    #[test]
+    fn wrong_options_of_the_driver_are_named_with_their_values() {
+        for (url, named) in [
+            ("postgres://a:hunter2@h/x?sslmode=bogus", "option sslmode"),
+            ("postgres://a:hunter2@h/x?sslmode=", "verify-full"),
+            ("postgres://a:hunter2@h:70000/x", "option port"),
+            ("postgres://a:hunter2@h1:1,h2:0/x", "1 to 65535"),
+            ("postgres://a:hunter2@[::1]:70000/x", "option port"),
+            ("postgres://a:hunter2@h/x?port=70000", "option port"),
+            ("postgres://a:hunter2@h1,h2/x?port=1,2%2C3x", "option port"),
+            // A password that should have been escaped.
+            ("postgres://a:hunt@er2:hunter2/x", "option port"),
+        ] {
+            let error = Servers::from_url(url).map(drop).unwrap_err().to_string();
+            assert!(error.contains(named) && !error.contains("hunter2"), "{url}: {error}");
+        }
+        for url in ["postgres://h:/x", "postgres://[::1]/x", "postgres://h:65535/x?sslmode=verify-ca"] {
+            Servers::from_url(url).unwrap();
+        }
+        assert!(
+            Servers::from_url("a:hunter2@h/x").is_err_and(|error| !error.to_string().contains("hunter2"))
+        );
     }
 
     #[test]

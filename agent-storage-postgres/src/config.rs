@@ -262,7 +262,7 @@ impl PostgresConfig {
         pub fn with_poll_interval(interval: Duration) => poll_interval = interval.clamp(Duration::from_millis(1), Self::MAX_TIMEOUT);
 
         /// Sets where the store listens for changes by other stores: at the server itself, if the store's own address is that of a
-        /// pooler, which passes none on.
+        /// pooler, which passes none on. Opening refuses a place at which nothing is heard of the store.
         pub fn with_listener(options: PgConnectOptions) => listen = Self::new(options).listen_here();
 
         /// Sets that the store does not listen: a caller that waits for a change reads the session at least twice a second.
@@ -309,6 +309,14 @@ impl PostgresConfig {
             Listen::Same => (!self.is_pooled).then_some(&self.servers),
             Listen::At(servers) => Some(servers),
             Listen::Nowhere => None,
+        }
+    }
+
+    /// Returns the servers at which the store listens, if they have an address of their own.
+    pub(crate) fn listens_elsewhere(&self) -> Option<&Servers> {
+        match &self.listen {
+            Listen::At(servers) => Some(servers),
+            Listen::Same | Listen::Nowhere => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Maps errors of PostgreSQL to errors of this library. No other module does this.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use agent_core::{Error, ErrorKind, ParseError, WriteOutcome};
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
@@ -29,6 +30,31 @@ impl From<ParseError> for Fault {
 impl From<sqlx::Error> for Fault {
     fn from(error: sqlx::Error) -> Self {
         Self::Sql(error)
+    }
+}
+
+/// Error of the driver, as a source: without the line of the server's own source that the driver adds.
+#[derive(Debug)]
+struct Said(sqlx::Error);
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            sqlx::Error::Database(error) => {
+                let code = error.code().unwrap_or_default();
+                write!(f, "the server said: {} (SQLSTATE {code})", error.message())
+            }
+            error => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Said {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.0 {
+            sqlx::Error::Database(_) => None,
+            error => error.source(),
+        }
     }
 }
 
@@ -74,6 +100,11 @@ pub(crate) fn is_read_only(error: &sqlx::Error) -> bool {
     sqlstate(error).as_deref() == Some("25006")
 }
 
+/// Returns whether the server, or the user, has as many connections as it may have.
+pub(crate) fn is_full(error: &sqlx::Error) -> bool {
+    sqlstate(error).as_deref() == Some("53300")
+}
+
 /// Returns whether a table or its schema does not exist.
 pub(crate) fn is_missing(error: &sqlx::Error) -> bool {
     matches!(sqlstate(error).as_deref(), Some("42P01" | "3F000"))
@@ -92,8 +123,16 @@ pub(crate) fn is_duplicate(error: &sqlx::Error) -> bool {
 /// Error for a failure that PostgreSQL reports: `cannot <doing>: <what to do>`. `sent` is true if a write was sent that
 /// takes effect by itself.
 pub(crate) fn failed(doing: &str, error: sqlx::Error, sent: bool) -> Error {
+    failed_since(doing, error, sent, None)
+}
+
+/// The same, if the reason for which the server accepts reads only was asked for: whether it is a standby.
+pub(crate) fn failed_since(doing: &str, error: sqlx::Error, sent: bool, is_standby: Option<bool>) -> Error {
     let is_broken = is_broken(&error);
-    let (kind, remedy) = cause(&error, is_broken);
+    let (kind, remedy) = match is_standby.filter(|_| is_read_only(&error)) {
+        Some(is_standby) => (ErrorKind::Unavailable, read_only(is_standby)),
+        None => cause(&error, is_broken),
+    };
     let is_timeout = matches!(sqlstate(&error).as_deref(), Some("55P03" | "57014" | "25P03"))
         || matches!(&error, sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::TimedOut);
     let outcome = if is_broken && sent && !is_read_only(&error) {
@@ -102,8 +141,18 @@ pub(crate) fn failed(doing: &str, error: sqlx::Error, sent: bool) -> Error {
         WriteOutcome::NotApplied
     };
     let failed =
-        Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(error).with_outcome(outcome);
+        Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(Said(error)).with_outcome(outcome);
     if is_timeout { failed.timed_out() } else { failed }
+}
+
+/// Says why a server accepts reads only, and what to do.
+pub(crate) const fn read_only(is_standby: bool) -> &'static str {
+    if is_standby {
+        "the server is a standby, which accepts reads only; name the primary, or wait until it is one"
+    } else {
+        "the server is no standby, but the user, the database or the server is set to read only; set \
+         `default_transaction_read_only` to off there"
+    }
 }
 
 /// Returns whether a policy refused a row, rather than the rights of the user a table.
@@ -197,7 +246,7 @@ fn broken(error: &sqlx::Error) -> &'static str {
                 "the server closed the connection; try again when it runs"
             }
             Io::ReadOnlyFilesystem => {
-                "no server that accepts writes was found; name the primary, or wait for it"
+                "no server that accepts writes was found; the cause says why one refuses them"
             }
             _ => "the connection to the server failed; check host, port and network, then try again",
         },

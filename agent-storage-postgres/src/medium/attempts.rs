@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use agent_core::clock::Effects;
 use agent_core::{Error, Result};
-use sqlx::Connection as _;
+use sqlx::{Connection as _, Row};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::error::{Fault, Step, failed, is_broken, is_duplicate, is_read_only, is_serialization};
+use crate::error::{Fault, Step, failed_since, is_broken, is_duplicate, is_read_only, is_serialization};
 use crate::medium::connections::Connections;
 use crate::medium::db::{Db, within};
 use crate::medium::scope::Scope;
@@ -71,11 +71,13 @@ pub(crate) struct Attempts<'a> {
     is_long: bool,
     /// The statement needs no settings, or makes them itself.
     is_unset: bool,
+    /// Whether the server that refused a write is a standby, if it was asked.
+    is_standby: Option<bool>,
 }
 
 impl Site {
     pub(crate) const fn attempts(&self, mode: Mode, doing: &'static str) -> Attempts<'_> {
-        Attempts { site: self, mode, doing, count: 0, is_long: false, is_unset: false }
+        Attempts { site: self, mode, doing, count: 0, is_long: false, is_unset: false, is_standby: None }
     }
 
     /// Returns the same for all owners of the tenant.
@@ -101,14 +103,16 @@ impl Attempts<'_> {
     /// Takes a connection, sets whose rows it shows, and begins a transaction if the mode has one.
     pub(crate) async fn begin(&mut self) -> Result<Open> {
         let site = self.site;
-        let permit = match site.connections.permit().await {
+        let deadline = site.connections.deadline();
+        let permit = match site.connections.permit(deadline).await {
             Ok(permit) => permit,
             Err(fault) => return Err(self.error(fault)),
         };
         let mut is_second = false;
         loop {
             let limit = if self.is_long { site.long } else { site.limit };
-            let conn = site.connections.take(&site.scope).await.map_err(|error| self.failed(error, false))?;
+            let conn = site.connections.take(&site.scope, deadline).await;
+            let conn = conn.map_err(|error| self.failed(error, false))?;
             let (names, scope, lock) = (site.names.clone(), site.scope.clone(), site.lock);
             let mut db = Db { conn, names, scope, lock, limit, prepares: site.keeps };
             match self.prepare(&mut db).await {
@@ -179,6 +183,11 @@ impl Attempts<'_> {
             },
             Err(fault) => fault,
         };
+        if let Fault::Sql(error) = &fault
+            && is_read_only(error)
+        {
+            self.is_standby = is_standby(&mut open.db).await;
+        }
         self.undo(open, &fault, has_transaction).await;
         let again = match &fault {
             Fault::Refused(_) => false,
@@ -229,8 +238,15 @@ impl Attempts<'_> {
 
     /// Error for a failure of the server, which it names.
     fn failed(&self, error: sqlx::Error, sent: bool) -> Error {
-        failed(self.doing, error, sent).about(self.site.connections.place())
+        failed_since(self.doing, error, sent, self.is_standby).about(self.site.connections.place())
     }
+}
+
+/// Asks a server that refused a write whether it is a standby.
+async fn is_standby(db: &mut Db) -> Option<bool> {
+    // A transaction that has failed answers nothing else.
+    let row = db.first_once("ROLLBACK; SELECT pg_catalog.pg_is_in_recovery()").await.ok()??;
+    row.try_get(0).ok()
 }
 
 /// Runs a step, which may be repeated: `run!(site, mode, "doing something", db => step(db).await)`. It stands in a task

@@ -1,5 +1,6 @@
 //! Connections of the store: made when they are needed, kept while it is open, at most a set number.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -8,11 +9,11 @@ use std::{io, mem};
 use agent_core::Error;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection as _, Executor, Postgres, Row};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::config::PostgresConfig;
-use crate::error::{Fault, Step};
+use crate::error::{Fault, Step, is_full, read_only};
 use crate::medium::db::{Connection, within};
 use crate::medium::scope::Scope;
 
@@ -21,6 +22,7 @@ use crate::medium::scope::Scope;
 pub(crate) struct Connections {
     config: PostgresConfig,
     idle: Mutex<Idle>,
+    count: Arc<Count>,
     permits: Arc<Semaphore>,
     /// Number of the server that was used last.
     server: AtomicUsize,
@@ -42,20 +44,50 @@ const USES: [bool; 6] = [true, true, false, false, true, false];
 pub(crate) async fn check_accepts_writes<'c>(
     conn: impl Executor<'c, Database = Postgres>,
 ) -> Result<(), sqlx::Error> {
-    let row = conn.fetch_one(sqlx::raw_sql("SELECT current_setting('transaction_read_only')")).await?;
+    let sql = "SELECT current_setting('transaction_read_only'), pg_catalog.pg_is_in_recovery()";
+    let row = conn.fetch_one(sqlx::raw_sql(sql)).await?;
     match row.try_get::<&str, _>(0)? {
         "off" => Ok(()),
         _ => Err(sqlx::Error::Io(io::Error::new(
             io::ErrorKind::ReadOnlyFilesystem,
-            "the server accepts reads only, perhaps a standby",
+            read_only(row.try_get(1)?),
         ))),
+    }
+}
+
+/// Counts a connection as long as there is one.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<Count>);
+
+#[derive(Debug, Default)]
+struct Count {
+    connections: AtomicUsize,
+    /// Wakes those who wait for a connection, since the server gives no other one.
+    changed: Notify,
+}
+
+impl Counted {
+    fn new(count: &Arc<Count>) -> Self {
+        count.connections.fetch_add(1, Ordering::SeqCst);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // The server has room for another one; without any there is nothing to wait for.
+        if self.0.connections.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.changed.notify_waiters();
+        } else {
+            self.0.changed.notify_one();
+        }
     }
 }
 
 impl Connections {
     pub(crate) fn new(config: PostgresConfig) -> Self {
         let permits = Arc::new(Semaphore::new(config.connections));
-        Self { config, idle: Mutex::default(), permits, server: AtomicUsize::new(0) }
+        Self { config, idle: Mutex::default(), count: Arc::default(), permits, server: AtomicUsize::new(0) }
     }
 
     /// Names the store in errors.
@@ -63,10 +95,15 @@ impl Connections {
         self.config.place()
     }
 
+    /// Returns when a call that begins now stops waiting for a connection.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.config.wait_timeout
+    }
+
     /// Waits until a connection may be used.
-    pub(crate) async fn permit(&self) -> Step<OwnedSemaphorePermit> {
+    pub(crate) async fn permit(&self, deadline: Instant) -> Step<OwnedSemaphorePermit> {
         let wait = self.config.wait_timeout;
-        match tokio::time::timeout(wait, self.permits.clone().acquire_owned()).await {
+        match tokio::time::timeout_at(deadline, self.permits.clone().acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
             _ => {
                 let most = self.config.connections;
@@ -78,12 +115,30 @@ impl Connections {
         }
     }
 
-    /// Returns an idle connection, best one with these settings, or a new one.
-    pub(crate) async fn take(&self, scope: &Scope) -> Result<Connection, sqlx::Error> {
-        if let Some(conn) = self.take_idle(scope) {
-            return Ok(conn);
+    /// Returns an idle connection, best one with these settings, or a new one. If the server gives no more, waits for one of the
+    /// store's own.
+    pub(crate) async fn take(&self, scope: &Scope, deadline: Instant) -> Result<Connection, sqlx::Error> {
+        loop {
+            let mut changed = pin!(self.count.changed.notified());
+            // From now on none is missed.
+            changed.as_mut().enable();
+            if let Some(conn) = self.take_idle(scope) {
+                return Ok(conn);
+            }
+            match self.connect().await {
+                Ok(pg) => return Ok(self.of(pg)),
+                Err(error) if is_full(&error) && self.count.connections.load(Ordering::SeqCst) > 0 => {
+                    if tokio::time::timeout_at(deadline, changed).await.is_err() {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Ok(Connection { pg: self.connect().await?, scope: None })
+    }
+
+    fn of(&self, pg: PgConnection) -> Connection {
+        Connection { pg, scope: None, _counted: Counted::new(&self.count) }
     }
 
     fn take_idle(&self, scope: &Scope) -> Option<Connection> {
@@ -151,7 +206,7 @@ impl Connections {
                 return Ok(false);
             }
         }
-        self.give_back(Connection { pg: one, scope: None });
+        self.give_back(self.of(one));
         other.close().await.map(|()| true)
     }
 
@@ -159,6 +214,7 @@ impl Connections {
     pub(crate) fn give_back(self: &Arc<Self>, conn: Connection) {
         let mut idle = self.lock();
         idle.connections.push((Instant::now(), conn));
+        self.count.changed.notify_one();
         if !mem::replace(&mut idle.is_watched, true) {
             tokio::spawn(close_old(Arc::downgrade(self), self.config.idle_timeout));
         }

@@ -9,6 +9,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Executor, Postgres};
 
 use crate::error::Step;
+use crate::medium::connections::Counted;
 use crate::medium::scope::Scope;
 use crate::medium::sql::{Names, Sql};
 
@@ -20,6 +21,7 @@ pub(crate) type Statement<'q> = Query<'q, Postgres, PgArguments>;
 pub(crate) struct Connection {
     pub(crate) pg: PgConnection,
     pub(crate) scope: Option<Scope>,
+    pub(crate) _counted: Counted,
 }
 
 /// Connection in use by one call.

@@ -6,15 +6,19 @@ use std::time::Duration;
 
 use agent_core::clock::Backoff;
 use agent_core::store::Heads;
+use agent_core::{Error, ErrorKind, Result};
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::address::Servers;
 use crate::config::PostgresConfig;
+use crate::error::failed;
+use crate::medium::attempts::{Mode, Site, run};
 use crate::medium::connections::check_accepts_writes;
 use crate::medium::db::within;
-use crate::shared::hints::Hints;
+use crate::medium::session_rows::new_version;
+use crate::shared::hints::{self, Hints};
 
 /// Pauses before a connection is made again.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(10));
@@ -114,6 +118,21 @@ async fn receive(
     live: &Live,
     hints: &Hints,
 ) -> Result<(), sqlx::Error> {
+    let mut listener = connect(config, options, &config.schema).await?;
+    live.set(true);
+    while let Some(notification) = listener.try_recv().await? {
+        if let Some((tenant, id)) = hints.read(notification.payload()) {
+            live.heads.wake(&tenant, id);
+        }
+    }
+    Ok(())
+}
+
+async fn connect(
+    config: &PostgresConfig,
+    options: PgConnectOptions,
+    channel: &str,
+) -> Result<PgListener, sqlx::Error> {
     let limit = config.connect_timeout;
     // The driver listens on a connection of a pool only. This one has no task and logs nothing.
     let pool = PgPoolOptions::new().max_connections(1).max_lifetime(None).idle_timeout(None);
@@ -123,15 +142,50 @@ async fn receive(
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.eager_reconnect(false);
         check_accepts_writes(&mut listener).await?;
-        listener.listen(&config.schema).await?;
+        listener.listen(channel).await?;
         Ok(listener)
     };
-    let mut listener = within(limit, connect).await?;
-    live.set(true);
-    while let Some(notification) = listener.try_recv().await? {
-        if let Some((tenant, id)) = hints.read(notification.payload()) {
-            live.heads.wake(&tenant, id);
+    within(limit, connect).await
+}
+
+/// Refuses an address of its own for the listener at which nothing is heard of the store: that of a pooler, or of another server or
+/// database. One that cannot be reached now may be so later.
+pub(crate) async fn check(site: &Site, config: &PostgresConfig) -> Result<()> {
+    let Some(servers) = config.listens_elsewhere() else { return Ok(()) };
+    let place = format!("`listen`: database {} on {}", servers.database(), servers.hosts());
+    // A pooler would pass what is heard on a channel to any client that sends there, so that this one is nobody else's.
+    let channel = format!("agent_{:x}", new_version()?);
+    let mut connected = None;
+    for (_, options) in servers.from(0) {
+        match connect(config, options.clone(), &channel).await.map_err(|error| failed("listen", error, false))
+        {
+            Ok(listener) => {
+                connected = Some(listener);
+                break;
+            }
+            Err(error) if *error.kind() == ErrorKind::Unavailable => {
+                tracing::debug!(%error, "it is not known whether changes are heard where the store is to listen");
+            }
+            Err(error) => return Err(error.about(place)),
         }
     }
-    Ok(())
+    let Some(mut listener) = connected else { return Ok(()) };
+    let payloads = [String::new()];
+    let send = async || {
+        let attempts = site.attempts(Mode::Write, "tell the listener of the store").unset();
+        run!(@ attempts, db => hints::send(db, &channel, &payloads).await)
+    };
+    match send().await {
+        // The driver fails if a pooler answers with what the listener should have heard.
+        Err(error) if !config.is_pooled => return Err(error),
+        _ => {}
+    }
+    if let Ok(Some(_)) = within(config.connect_timeout, listener.try_recv()).await {
+        return Ok(());
+    }
+    let store = config.place();
+    Err(Error::unsupported(format!(
+        "{place} hears nothing of {store}; it is a pooler, or another server or database: name the server of the store itself, or \
+         write `listen=off`"
+    )))
 }

@@ -24,7 +24,7 @@ use crate::medium::sql::Names;
 use crate::places::tenants;
 use crate::schema::{self, Opened};
 use crate::shared::hints::{self, Hints};
-use crate::shared::listener::{Listener, Live};
+use crate::shared::listener::{self, Listener, Live};
 
 /// Store of workspaces, sessions and bindings in one schema, for one tenant. Clones share their connections. Other handles
 /// on the same schema, in any process on any machine, work on the same data.
@@ -72,7 +72,10 @@ impl PostgresConfig {
             keeps: !self.is_pooled,
         };
         let (at, config) = (site.clone(), self.clone());
-        let opened = runtime.spawn(async move { schema::open(&at, &config).await });
+        let opened = runtime.spawn(async move {
+            let opened = schema::open(&at, &config).await?;
+            listener::check(&at, &config).await.map(|()| opened)
+        });
         let opened = opened.await.map_err(|_| gone())??;
         let open = OpenState::new(format!("the store in {}", self.place()));
         let shared = Shared {

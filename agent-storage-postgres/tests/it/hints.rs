@@ -154,6 +154,36 @@ async fn many_commits_are_one_hint() {
     assert!(hints.len() < 20, "{} hints of 102 commits", hints.len());
 }
 
+/// A place to listen at which nothing is heard of the store is refused by name: a pooler, another database.
+#[tokio::test(flavor = "multi_thread")]
+async fn places_where_nothing_is_heard_are_refused_by_name() {
+    let scene = Scene::in_own_database().await;
+    let pooler = scene.pooler(2);
+    let (of_pooler, own) = (pooler.address.clone(), scene.address(&scene.app()));
+    let port = of_pooler.rsplit_once(':').unwrap().1.split('/').next().unwrap();
+    for (listen, named) in [
+        (of_pooler.as_str(), format!("database {} on 127.0.0.1:{port} hears nothing", scene.database)),
+        (SERVER.address(), "`listen`: database postgres on 127.0.0.1:".to_owned()),
+    ] {
+        for config in [scene.config(), scene.config_behind(&pooler)] {
+            let error = config.with_option("listen", listen).unwrap().open().await.unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error:?}");
+            assert!(error.to_string().contains(&named), "{named}: {error}");
+            assert!(error.to_string().contains(&scene.schema), "{error}");
+        }
+    }
+    let missing = format!("{}/nothing", own.rsplit_once('/').unwrap().0);
+    let error = scene.config().with_option("listen", &missing).unwrap().open().await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::NotFound, "{error}");
+    assert!(error.to_string().contains("`listen`: database nothing"), "{error}");
+    // The server itself, and one that may be there later.
+    for listen in [own.as_str(), "postgres://nobody@127.0.0.1:1/nothing"] {
+        for config in [scene.config(), scene.config_behind(&pooler)] {
+            config.with_option("listen", listen).unwrap().open().await.unwrap();
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_listens_where_it_is_told_to() {
     let scene = Scene::with_tables().await;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::NewEvent;
-use agent_core::session::SessionRecord;
+use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, ReadEvents};
-use agent_core::{ErrorKind, SessionStore, SessionStoreExt, WriteOutcome};
+use agent_core::{ErrorKind, SessionStore, SessionStoreExt, WorkspaceId, WriteOutcome};
 use agent_storage_postgres::PostgresStore;
 
 use crate::{Scene, message};
@@ -57,6 +57,36 @@ async fn connections_that_nobody_uses_are_closed() {
         };
         tokio::time::timeout(Duration::from_secs(120), closed).await.expect("idle connections stay");
     }
+}
+
+/// Callers beyond the connections that the server gives wait for those that the store has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_beyond_the_servers_limit_waits_for_the_stores_own_connections() {
+    let scene = Scene::with_tables().await;
+    let limit = |most: i32| format!("ALTER ROLE {} CONNECTION LIMIT {most}", scene.app());
+    scene.run(&limit(3)).await;
+    // Long enough for all of them on a busy machine.
+    let config = scene.config().with_connections(16).with_wait_timeout(Duration::from_secs(120));
+    let store = config.clone().open().await.unwrap();
+    let create = |_| {
+        let (store, effects) = (store.clone(), scene.effects.clone());
+        tokio::spawn(async move {
+            let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+            store.sessions(&effects).create(new).await.map(drop)
+        })
+    };
+    for create in (0..64).map(create).collect::<Vec<_>>() {
+        create.await.unwrap().unwrap();
+    }
+    // One that has none does not wait. Its error has the words of the server, and no line of the server's source.
+    store.close().await.unwrap();
+    scene.run(&limit(0)).await;
+    let error = config.open().await.unwrap_err();
+    assert_eq!((error.kind(), error.is_timeout()), (&ErrorKind::Unavailable, false), "{error:?}");
+    assert!(error.to_string().contains("no connection left"), "{error}");
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("too many connections for role") && cause.contains("53300"), "{cause}");
+    assert!(!cause.contains("at line"), "{cause}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

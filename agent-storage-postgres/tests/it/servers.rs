@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
+use agent_core::session::SessionRecord;
 use agent_core::{ErrorKind, Seq, SessionStore, SessionStoreExt};
-use agent_storage_postgres::PostgresConfig;
+use agent_storage_postgres::{PostgresConfig, PostgresStore};
 use sqlx::postgres::{PgConnection, PgListener, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, Row};
 
@@ -13,6 +14,11 @@ use crate::support::{OWNER, Server, address_of};
 use crate::{Scene, message};
 
 const READ_ONLY: &str = "default_transaction_read_only";
+
+/// Appends a message to a session.
+async fn append(scene: &Scene, store: &PostgresStore, session: &SessionRecord) -> agent_core::Result<()> {
+    store.sessions(&scene.effects).append(session.id, session.head, message("a")).await.map(drop)
+}
 
 /// Runs a statement at a server, and returns the number in the first row; -1 if there is no such table.
 async fn number(server: &Server, sql: &str) -> i64 {
@@ -58,6 +64,11 @@ async fn the_server_that_accepts_writes_is_found() {
     assert_eq!(number(&primary, &events).await, 1);
     wait_for(&standby, &events, 1).await;
 
+    // Alone it is what it is.
+    let alone = scene.config_at(&address_of(standby.address(), OWNER)).open().await.unwrap();
+    let error = append(&scene, &alone, &session).await.unwrap_err();
+    assert!(error.to_string().contains("the server is a standby"), "{error}");
+
     standby.promote();
     set(&primary, READ_ONLY, "on").await;
     // The store itself sends it again.
@@ -97,6 +108,29 @@ async fn the_server_that_accepts_writes_is_found() {
     let found = tokio::time::timeout(Duration::from_secs(120), again).await.unwrap();
     assert_eq!(found.head, Seq::new(1), "what the former primary had");
     scene.create(&store).await;
+}
+
+/// A user who may only read is told so, and not sent to look for a primary.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_that_is_set_to_read_only_is_no_standby() {
+    let scene = Scene::new();
+    let session = scene.create(&scene.open().await).await;
+    scene.run(&format!("ALTER ROLE {} SET {READ_ONLY} = on", scene.app())).await;
+    let pooler = scene.pooler(1);
+    for config in [scene.config(), scene.config_behind(&pooler)] {
+        let store = config.open().await.unwrap();
+        let error = append(&scene, &store, &session).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
+        let said = error.to_string();
+        assert!(said.contains("is no standby") && said.contains(READ_ONLY), "{said}");
+        assert!(!said.contains("primary"), "{said}");
+    }
+    // Of several servers none is taken.
+    let host = scene.address(&scene.app()).split(['@', '/']).nth(3).unwrap().to_owned();
+    let several = format!("postgres://{}@{host},{host}/postgres", scene.app());
+    let error = scene.config_at(&several).open().await.unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("is no standby") && cause.contains(READ_ONLY), "{error}: {cause}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,7 +30,9 @@ fn wrong_addresses_are_quoted_without_passwords() {
     refused(&format!("{at}?optoin=1"), &list, 2, &["unknown option \"optoin\"", "schema=NAME"]);
     refused(&format!("{at}?schema=No-Name"), &list, 2, &["is no name of a schema"]);
     refused(&format!("{at}?password={PASSWORD}&connections=many"), &list, 2, &["connections=NUMBER"]);
-    refused(&at.replace(":1/", ":1x/"), &list, 2, &["write postgres://USER@HOST:PORT/DATABASE"]);
+    refused(&at.replace(":1/", ":1x/"), &list, 2, &["option port", "1 to 65535"]);
+    refused(&format!("{at}?sslmode=bogus"), &list, 2, &["option sslmode", "verify-full"]);
+    refused(&format!("alice:{PASSWORD}@{host}"), &list, 2, &["unknown kind of store"]);
     refused(
         &at.replace("postgres:", "postgers:"),
         &list,
