@@ -72,7 +72,8 @@ async fn a_burst_beyond_the_servers_limit_waits_for_the_stores_own_connections()
         let (store, effects) = (store.clone(), scene.effects.clone());
         tokio::spawn(async move {
             let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-            store.sessions(&effects).create(new).await.map(drop)
+            // This one is not sent again by itself.
+            store.commit(Commit::create(&effects, new)).await.map(drop)
         })
     };
     for create in (0..64).map(create).collect::<Vec<_>>() {
