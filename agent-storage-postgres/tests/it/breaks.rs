@@ -159,7 +159,42 @@ async fn a_killed_server_loses_nothing() {
     writers.end(&store).await;
 }
 
-/// Of 32 writers on one session each gets its turn: whoever lost several times has the session alone. A writer whom more commits
+/// A writer who is overtaken at each attempt has the session alone after three of them: nobody changes it between its lock and its
+/// commit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_is_overtaken_again_and_again_gets_the_session_alone() {
+    let scene = Scene::with_tables().await;
+    let store = scene.config_at(&scene.address_named("overtaken")).open().await.unwrap();
+    let session = scene.create(&store).await;
+    // The writer's statement has begun when the row changes under it, as long as it can change.
+    scene
+        .run(
+            "CREATE FUNCTION @.wait() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE before bigint; BEGIN \
+             IF current_setting('application_name') = 'overtaken' THEN SELECT version INTO before FROM @.sessions; \
+             FOR n IN 1 .. 600 LOOP PERFORM pg_sleep(0.005); EXIT WHEN (SELECT version FROM @.sessions) <> before; END LOOP; END IF; \
+             RETURN NULL; END $$; \
+             CREATE TRIGGER wait BEFORE UPDATE ON @.sessions FOR EACH STATEMENT EXECUTE FUNCTION @.wait()",
+        )
+        .await;
+    let is_done = Arc::new(AtomicBool::new(false));
+    let overtake = tokio::spawn({
+        let (is_done, mut conn) = (is_done.clone(), scene.connect().await);
+        let sql = format!("UPDATE {}.sessions SET version = version % 1000000 + 1", scene.schema);
+        async move {
+            while !is_done.load(Ordering::SeqCst) {
+                conn.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql.clone()))).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    });
+    let commit = Commit::seal(&scene.effects, session.id, session.head).with_events(message("a"));
+    let done = tokio::time::timeout(LATE, store.commit(commit)).await.expect("the writer makes no progress");
+    is_done.store(true, Ordering::SeqCst);
+    tokio::time::timeout(LATE, overtake).await.expect("the other one does not end").unwrap();
+    assert_eq!(done.unwrap().session.head, Seq::new(2));
+}
+
+/// Of 32 writers on one session each gets its turn. A writer whom more commits
 /// overtake than the record remembers is told so, and seals anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_writers_on_one_session_each_makes_progress() {
