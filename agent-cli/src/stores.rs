@@ -32,8 +32,25 @@ enum Kind {
     /// A bucket with a prefix, where counting all sessions reads each of them.
     Bucket(String),
     /// A schema of a database in PostgreSQL; the same address, with the option that creates the tables.
-    Postgres(Arc<dyn BackendConfig>),
+    Postgres(Arc<Postgres>),
     Other,
+}
+
+#[cfg(feature = "postgres")]
+type Postgres = agent::PostgresConfig;
+/// Without the feature no address is one of PostgreSQL.
+#[cfg(not(feature = "postgres"))]
+type Postgres = std::convert::Infallible;
+
+#[cfg(feature = "postgres")]
+fn postgres(url: &str) -> Result<Kind, String> {
+    let config = Postgres::from_url(url).map_err(|error| error.to_string())?;
+    Ok(Kind::Postgres(Arc::new(config.with_migrate(true))))
+}
+
+#[cfg(not(feature = "postgres"))]
+const fn postgres(_: &str) -> Result<Kind, String> {
+    Ok(Kind::Other)
 }
 
 /// Time after which a person is told that a store has not answered.
@@ -85,8 +102,7 @@ fn checked(text: &str, registry: &Registry) -> Result<Address, String> {
     } else if ["s3:", "gs:", "az:"].iter().any(|scheme| url.starts_with(scheme)) {
         Kind::Bucket(url.split('?').next().unwrap_or(url).trim_end_matches('/').to_owned())
     } else if is_postgres {
-        let sign = if url.contains('?') { '&' } else { '?' };
-        Kind::Postgres(parsed(&format!("{url}{sign}migrate=true"))?)
+        postgres(url)?
     } else {
         Kind::Other
     };
@@ -107,12 +123,20 @@ impl Address {
         Some((database.to_owned(), schema.to_owned()))
     }
 
-    /// Opens a store whose tables must be created before; creates them. `None` if the store is of another kind.
-    pub(crate) async fn create_tables(&self) -> Option<agent_core::Result<Arc<dyn Backend>>> {
-        match &self.kind {
-            Kind::Postgres(migrating) => Some(self.with_notice(migrating.open()).await),
-            _ => None,
+    /// Opens a store whose tables must be created before; creates them, and returns whether it was this process that did it. `None`
+    /// if the store is of another kind.
+    pub(crate) async fn create_tables(&self) -> Option<agent_core::Result<(Arc<dyn Backend>, bool)>> {
+        let Kind::Postgres(migrating) = &self.kind else { return None };
+        #[cfg(feature = "postgres")]
+        {
+            let opened = self.with_notice(Postgres::clone(migrating).open()).await;
+            Some(opened.map(|store| {
+                let has_created = store.has_created_tables();
+                (Arc::new(store) as Arc<dyn Backend>, has_created)
+            }))
         }
+        #[cfg(not(feature = "postgres"))]
+        match **migrating {}
     }
 
     /// Returns the address of a folder.

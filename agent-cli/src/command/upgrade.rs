@@ -35,9 +35,10 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     let mut has_new_tables = false;
     let store = match address.existing().await {
         Err(error) if *error.kind() == ErrorKind::NotFound => match address.create_tables().await {
-            Some(created) => {
-                has_new_tables = true;
-                created?
+            Some(opened) => {
+                let (store, has_created) = opened?;
+                has_new_tables = has_created;
+                store
             }
             None => return Err(error.into()),
         },

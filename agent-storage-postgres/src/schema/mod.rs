@@ -56,6 +56,8 @@ pub(crate) struct Opened {
     pub(crate) durability: Durability,
     /// Whether row security binds the user.
     pub(crate) isolation: Isolation,
+    /// True if this opening has created the tables.
+    pub(crate) has_created: bool,
 }
 
 /// What opening reads.
@@ -264,8 +266,9 @@ fn torn(place: &str, missing: &str) -> Error {
     Error::corrupt(format!("{place}: {missing} of the store is missing; restore it from a backup"))
 }
 
-/// Creates the tables and the roles if there are none, in one transaction. Of several that try at once, one does it.
-async fn migrate(db: &mut Db, config: &PostgresConfig) -> Step<()> {
+/// Creates the tables and the roles if there are none, in one transaction. Of several that try at once, one does it: returns whether
+/// it was this one.
+async fn migrate(db: &mut Db, config: &PostgresConfig) -> Step<bool> {
     let rights = named(RIGHTS, &config.schema);
     let sql = format!("SELECT ({rights}), {USER} FROM pg_catalog.pg_roles r WHERE r.rolname = current_user");
     if let Some(row) = db.first_once(&sql).await? {
@@ -278,7 +281,7 @@ async fn migrate(db: &mut Db, config: &PostgresConfig) -> Step<()> {
         WHERE n.nspname = $1 AND c.relname = 'meta'";
     let schema = &config.schema;
     if db.first(db.of_all(sql).bind(schema.to_owned())).await?.is_some() {
-        return Ok(());
+        return Ok(false);
     }
     db.run(format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\"")).await?;
     let partitions = config.partitions.filter(|count| *count > 1).unwrap_or(0);
@@ -290,7 +293,7 @@ async fn migrate(db: &mut Db, config: &PostgresConfig) -> Step<()> {
     }
     let sql = format!("INSERT INTO @.meta (format, readers_from) VALUES ({FORMAT}, {FORMAT})");
     db.execute(db.of_all(&sql)).await?;
-    Ok(())
+    Ok(true)
 }
 
 /// Checks the tables and the user, and creates the tables before that if there are none and it may.
@@ -309,9 +312,10 @@ pub(crate) async fn open(site: &Site, config: &PostgresConfig) -> Result<Opened>
     let schema = &config.schema;
     let find = async || run!(@ site.attempts(Mode::Read, OPENING).unset(), db => find(db, schema).await);
     let mut found = find().await?.into_found(config, &place)?;
+    let mut has_created = false;
     if found.is_none() && config.migrate {
         let attempts = site.attempts(Mode::Shared, "create the tables of the store").long();
-        run!(@ attempts, db => migrate(db, config).await)?;
+        has_created = run!(@ attempts, db => migrate(db, config).await)?;
         found = find().await?.into_found(config, &place)?;
     }
     let Some(found) = found else {
@@ -320,7 +324,7 @@ pub(crate) async fn open(site: &Site, config: &PostgresConfig) -> Result<Opened>
         )));
     };
     found.check(config, &place)?;
-    Ok(Opened { durability: found.durability, isolation: found.user.isolation() })
+    Ok(Opened { durability: found.durability, isolation: found.user.isolation(), has_created })
 }
 
 #[cfg(test)]

@@ -101,6 +101,11 @@ impl PostgresStore {
         Self { shared: self.shared.clone(), site: Site { scope, lock, ..self.site.clone() } }
     }
 
+    /// Returns whether the opening of this store has created its tables. Of several that open an empty schema at once, one does.
+    pub fn has_created_tables(&self) -> bool {
+        self.shared.opened.has_created
+    }
+
     /// Returns the same store, in which only those rows are seen that one owner of the tenant may use.
     fn narrowed(&self, owner: &OwnerId) -> Self {
         let scope = Scope { owner: Some(owner.clone()), ..self.site.scope.clone() };

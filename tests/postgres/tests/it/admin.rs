@@ -43,6 +43,22 @@ async fn upgrade_creates_the_tables_and_nothing_else_does() {
     assert_eq!(ran.code, 0, "{ran:?}");
 }
 
+/// Of several processes that create the tables at once, one says that it did.
+#[tokio::test]
+async fn of_six_upgrades_at_once_one_has_created_the_tables() {
+    let database = Database::empty().await;
+    let address = database.address();
+    let upgrades: Vec<_> = (0..6)
+        .map(|_| {
+            let address = address.clone();
+            std::thread::spawn(move || chat(&["upgrade", "--store", &address], ""))
+        })
+        .collect();
+    let ran: Vec<_> = upgrades.into_iter().map(|upgrade| upgrade.join().unwrap()).collect();
+    assert!(ran.iter().all(|ran| ran.code == 0), "{ran:?}");
+    assert_eq!(ran.iter().filter(|ran| ran.err.contains("created the tables")).count(), 1, "{ran:?}");
+}
+
 /// Lists, verification, rebuilding, documents and deletion, as on other stores.
 #[tokio::test]
 async fn commands_work_on_postgres() {
