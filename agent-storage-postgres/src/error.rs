@@ -167,6 +167,9 @@ fn refuses_settings(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.message().contains("startup parameter"))
 }
 
+const TAKEN: &str = "the schema has an object of somebody else's under a name of the store's, which the cause gives; name a schema that \
+                     nobody else uses (`schema=NAME`), or rename or remove it";
+
 /// Returns the kind of an error and what to do about it. `FORMAT.md` has this table.
 fn cause(error: &sqlx::Error, is_broken: bool) -> (ErrorKind, &'static str) {
     let code = sqlstate(error).unwrap_or_default();
@@ -201,11 +204,7 @@ fn cause(error: &sqlx::Error, is_broken: bool) -> (ErrorKind, &'static str) {
         "42P01" | "42883" | "42703" | "3F000" => {
             (ErrorKind::Unsupported, "a table or function of the store is missing; restore it from a backup")
         }
-        "42P07" | "42710" | "42723" => (
-            ErrorKind::Unsupported,
-            "the schema has an object of somebody else's under a name of the store's, which the cause gives; name a schema that nobody \
-             else uses (`schema=NAME`), or rename or remove it",
-        ),
+        "42P07" | "42710" | "42723" => (ErrorKind::Unsupported, TAKEN),
         "54000" | "22001" => (ErrorKind::LimitExceeded, "it is too large for one row; send several"),
         code if code.starts_with("28") => {
             (ErrorKind::Denied, "the server refused the login; check user and password")

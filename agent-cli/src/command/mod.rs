@@ -80,15 +80,16 @@ pub(crate) enum Command {
     /// same command again. The target is created if it does not exist; the tables in PostgreSQL are created before, by `chat
     /// upgrade`.
     Copy(copy::Copy),
-    /// Back up a SQLite database file, with all tenants, while it is in use
+    /// Back up a SQLite database file, with all tenants, while it is in use; for PostgreSQL, print the server's command
     ///
     /// The backup is a snapshot of one moment: a database file, which `--store sqlite:FILE` opens. It is written to disk
     /// and checked under the name FILE.<16 digits>.part, then renamed. After a crash, delete the .part file. Existing
     /// files are not changed.
     ///
     /// For a store in a folder (files:PATH), stop the programs that write to it and copy the folder, or run `chat copy
-    /// files:PATH sqlite:FILE`, which works while the store is in use but is not a snapshot of one moment. For a store in
-    /// PostgreSQL, the command prints that of the server.
+    /// files:PATH sqlite:FILE`, which works while the store is in use but is not a snapshot of one moment. A store in PostgreSQL
+    /// is backed up by the server's own programs: `pg_dump` of the schema, for which this prints the command, or a base backup of
+    /// the whole server (`pg_basebackup`); FILE is not written.
     Backup(backup::Backup),
     /// Do the work that a store has put off: rewrite a SQLite file in which copies of erased data may be left
     ///

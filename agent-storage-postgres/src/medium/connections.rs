@@ -9,11 +9,12 @@ use std::{io, mem};
 use agent_core::Error;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection as _, Executor, Postgres, Row};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::config::PostgresConfig;
 use crate::error::{Fault, Step, is_full, read_only};
+use crate::medium::count::{Count, Counted};
 use crate::medium::db::{Connection, within};
 use crate::medium::scope::Scope;
 
@@ -52,35 +53,6 @@ pub(crate) async fn check_accepts_writes<'c>(
             io::ErrorKind::ReadOnlyFilesystem,
             read_only(row.try_get(1)?),
         ))),
-    }
-}
-
-/// Counts a connection as long as there is one.
-#[derive(Debug)]
-pub(crate) struct Counted(Arc<Count>);
-
-#[derive(Debug, Default)]
-struct Count {
-    connections: AtomicUsize,
-    /// Wakes those who wait for a connection, since the server gives no other one.
-    changed: Notify,
-}
-
-impl Counted {
-    fn new(count: &Arc<Count>) -> Self {
-        count.connections.fetch_add(1, Ordering::SeqCst);
-        Self(count.clone())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        // The server has room for another one; without any there is nothing to wait for.
-        if self.0.connections.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.0.changed.notify_waiters();
-        } else {
-            self.0.changed.notify_one();
-        }
     }
 }
 
@@ -127,7 +99,7 @@ impl Connections {
             }
             match self.connect().await {
                 Ok(pg) => return Ok(self.of(pg)),
-                Err(error) if is_full(&error) && self.count.connections.load(Ordering::SeqCst) > 0 => {
+                Err(error) if is_full(&error) && !self.count.is_none() => {
                     if tokio::time::timeout_at(deadline, changed).await.is_err() {
                         return Err(error);
                     }

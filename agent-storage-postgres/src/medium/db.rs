@@ -9,7 +9,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Executor, Postgres};
 
 use crate::error::Step;
-use crate::medium::connections::Counted;
+use crate::medium::count::Counted;
 use crate::medium::scope::Scope;
 use crate::medium::sql::{Names, Sql};
 

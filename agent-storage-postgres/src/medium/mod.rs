@@ -2,6 +2,7 @@
 
 pub(crate) mod attempts;
 pub(crate) mod connections;
+pub(crate) mod count;
 pub(crate) mod db;
 pub(crate) mod known;
 pub(crate) mod rows;
