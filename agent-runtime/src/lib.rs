@@ -91,4 +91,5 @@ pub use schemars;
 pub use tool::function::{Tool, tool};
 pub use tool::output::ToolOutput;
 pub use tool::plugin::{Plugin, ToolContext};
+pub use tool::recall::Recall;
 pub use tool::session_context::SessionContext;

@@ -94,7 +94,7 @@ pub use agent_core::{
     Backend, DeviceId, Error, ErrorKind, MemoryStore, Result, SessionId, Storage, TenantId, WorkspaceId,
 };
 pub use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, Conversation, EchoProvider, LlmProvider, Plugin, Queued, Run,
+    AgentBuilder, AgentRuntime, Config, Conversation, EchoProvider, LlmProvider, Plugin, Queued, Recall, Run,
     RunError, RunOutcome, RunReport, Scheduler, Tool, ToolContext, ToolMode, ToolSpec, Update,
     WorkspaceManager, schemars, tool,
 };

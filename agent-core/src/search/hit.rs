@@ -6,7 +6,9 @@ use crate::base::{Error, Result, Seq, SessionId, SessionState, Timestamp, Worksp
 use crate::event::EventType;
 use crate::model::Actor;
 use crate::search::snippet::Snippet;
+use crate::session::SessionSummary;
 use crate::setters;
+use crate::store::hidden::HiddenSession;
 use crate::store::page::{Cursor, Damaged, Fingerprint, PAGE_MAX};
 use crate::store::session::SessionQuery;
 
@@ -26,6 +28,8 @@ pub struct Search {
     pub workspace: Option<WorkspaceId>,
     /// Creator of the sessions; `None` for any.
     pub creator: Option<Actor>,
+    /// True to search only sessions that have no owner.
+    pub without_owner: bool,
     /// Earliest time of the events; `None` for any.
     pub since: Option<Timestamp>,
     /// Time before which the events are; `None` for any.
@@ -49,6 +53,7 @@ impl Search {
             session: None,
             workspace: None,
             creator: None,
+            without_owner: false,
             since: None,
             until: None,
             limit: 20,
@@ -66,6 +71,9 @@ impl Search {
 
         /// Searches the sessions that an actor created only.
         pub fn with_creator(creator: Actor) => creator = Some(creator);
+
+        /// Searches sessions that have no owner only.
+        pub fn without_owner() => without_owner = true;
 
         /// Searches events of this time and later only.
         pub fn with_since(at: Timestamp) => since = Some(at);
@@ -90,6 +98,7 @@ impl Search {
             .field("session", self.session.map(|id| id.to_string()))
             .field("workspace", self.workspace.map(|id| id.as_uuid().to_string()))
             .field("creator", self.creator.as_ref().map(Actor::to_string))
+            .field("owner", self.without_owner.then_some("none"))
             .field("since", self.since.map(|at| at.as_micros().to_string()))
             .field("until", self.until.map(|at| at.as_micros().to_string()))
             .finish()
@@ -102,6 +111,13 @@ impl Search {
         query.workspace = self.workspace;
         query.creator.clone_from(&self.creator);
         query
+    }
+
+    /// Returns whether a session is searched.
+    pub(crate) fn covers(&self, session: &SessionSummary) -> bool {
+        let is_hidden = HiddenSession::of(session.id, session.workspace, &session.attributes).is_some();
+        let is_owned = self.without_owner && session.owner.is_some();
+        !is_hidden && !is_owned && self.sessions().matches(session)
     }
 }
 

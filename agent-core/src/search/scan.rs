@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 use uuid::Uuid;
 
-use crate::base::{Error, ErrorKind, Result, Seq, SessionId, SessionState, Timestamp};
+use crate::base::{Error, ErrorKind, Result, Seq, SessionId, Timestamp};
 use crate::event::Event;
 use crate::search::fold::Folded;
 use crate::search::hit::{Hit, Place, Search, SearchPage};
@@ -14,7 +14,6 @@ use crate::search::query::Query;
 use crate::search::snippet::Snippet;
 use crate::search::text::{text, types};
 use crate::session::SessionSummary;
-use crate::store::hidden::HiddenSession;
 use crate::store::page::{Damaged, PageQuery};
 use crate::store::read::ReadEvents;
 use crate::store::session::{Consistency, SessionQuery, SessionStore};
@@ -145,9 +144,9 @@ impl Scan<'_> {
     /// Reads until the page is full and nothing newer is left, or all is read. Returns where it stopped if it read as much as it may.
     async fn run(&mut self) -> Result<Option<Timestamp>> {
         if let Some(id) = self.search.session {
-            let session = self.store.load(id).await?;
+            let session = SessionSummary::from(&*self.store.load(id).await?);
             self.next_list = None;
-            self.listed.push_back(SessionSummary::from(&*session));
+            self.listed.push_back(session);
             self.horizon = None;
         }
         for segment in self.index.as_ref().map(Index::segments).into_iter().flatten() {
@@ -224,9 +223,7 @@ impl Scan<'_> {
                     self.next_list = None;
                     return Ok(());
                 }
-                let is_hidden = first.is_of_search_index()
-                    || HiddenSession::of(first.id, first.workspace, &first.attributes).is_some();
-                if !is_hidden {
+                if !first.is_of_search_index() && self.search.covers(&first) {
                     self.begin_session(first, until, is_sure);
                 }
             }
@@ -288,9 +285,7 @@ impl Scan<'_> {
             self.summaries.insert(id, SessionSummary::from(&*session));
         }
         let Some(session) = self.summaries.get(&id) else { return Ok(false) };
-        let creator = self.search.creator.as_ref();
-        Ok(session.status.state != SessionState::Deleted
-            && creator.is_none_or(|creator| *creator == session.creator))
+        Ok(self.search.covers(session))
     }
 
     /// Notes that the end of a session was read, and goes on with what the index has of it.

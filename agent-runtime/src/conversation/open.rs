@@ -4,8 +4,9 @@ use crate::agent::runtime::AgentRuntime;
 use crate::conversation::handle::Conversation;
 use crate::run::handle::{Input, Run};
 
+use agent_core::search::{Search, SearchPage};
 use agent_core::state::SessionState;
-use agent_core::{Result, WorkspaceId};
+use agent_core::{Error, Result, WorkspaceId};
 use agent_workspace::keys::{Lookup, absent, deleted, keeps_changing};
 use agent_workspace::retention::{Erase, Erasure};
 
@@ -313,6 +314,21 @@ impl WorkspaceHandle {
     /// Errors of [`AgentRuntime::erase_conversation`].
     pub fn erase_conversation<'a>(&'a self, key: &'a str) -> Erase<'a> {
         Erase::new(move |now| self.erase_all(key, now))
+    }
+
+    /// Searches the sessions of this workspace, newest first. See [`AgentRuntime::search`].
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the search is in another workspace; errors of [`AgentRuntime::search`].
+    pub async fn search(&self, search: &Search) -> Result<SearchPage> {
+        match search.workspace {
+            Some(other) if other != self.id => Err(Error::invalid(format!(
+                "the search is in workspace {other}, and not in {}, whose handle this is; leave the workspace out",
+                self.id
+            ))),
+            _ => self.runtime.search(&search.clone().with_workspace(self.id)).await,
+        }
     }
 
     async fn erase_all(&self, key: &str, now: bool) -> Result<Erasure> {

@@ -6,6 +6,7 @@ use crate::conversation::handle::Conversation;
 use crate::run::stop::is_set;
 use agent_core::event::Event;
 use agent_core::model::Counts;
+use agent_core::search::{Search, SearchPage};
 use agent_core::store::{EventPage, ReadEvents, coming_events, next_events};
 use agent_core::{Error, Result, Seq, SessionStoreExt, Timestamp};
 use agent_workspace::documents::Documents;
@@ -50,6 +51,36 @@ impl Conversation {
     /// Errors of the store; `Corrupt` if the page would start with damage.
     pub async fn history(&self, read: ReadEvents) -> Result<EventPage> {
         self.runtime().storage.sessions.history(self.id(), read).await
+    }
+
+    /// Searches this session, newest first. What a fork has of its parent is found in the parent only.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::search::Search;
+    ///
+    /// # let (agent, chat) = echo().await?;
+    /// chat.prompt("The deploy failed").await?.finish().await?;
+    /// assert_eq!(chat.search(&Search::new("deploy")).await?.hits.len(), 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the search is in another session or workspace; errors of
+    /// [`AgentRuntime::search`](crate::AgentRuntime::search).
+    pub async fn search(&self, search: &Search) -> Result<SearchPage> {
+        let (id, workspace) = (self.id(), self.record().workspace);
+        let elsewhere = match (search.session, search.workspace) {
+            (Some(other), _) if other != id => format!("session {other}"),
+            (_, Some(other)) if other != workspace => format!("workspace {other}"),
+            _ => return self.runtime().search(&search.clone().with_session(id)).await,
+        };
+        Err(Error::invalid(format!(
+            "the search is in {elsewhere}, and not in session {id} of workspace {workspace}, whose handle this is; leave \
+             session and workspace out"
+        )))
     }
 
     /// Streams all events after `after`, then each new event as it is stored. Holds one page at a time in memory.

@@ -4,5 +4,6 @@ pub(crate) mod function;
 pub(crate) mod output;
 pub(crate) mod plugin;
 pub(crate) mod read_output;
+pub(crate) mod recall;
 pub(crate) mod session_context;
 pub(crate) mod toolbox;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::NewEvent;
+use agent_core::model::{Actor, Role};
 use agent_core::search::{Hit, Query, Search, SearchPage};
 use agent_core::session::NewSession;
 use agent_core::state::{Reason, SessionState};
@@ -204,6 +205,17 @@ async fn what_was_said_is_found_in_any_language(stage: &Stage) -> Checked {
     for narrow in [search().with_workspace(workspace), search().with_session(one.1)] {
         same("the hits of one session", &places(&all_hits(storage, narrow).await?), &expected)?;
     }
+    // A session is searched only if it is what else the search asks for, and so are those of a creator.
+    let elsewhere = search().with_session(one.1).with_workspace(WorkspaceId::from_uuid(*one.1.as_uuid()));
+    same("the hits of the session elsewhere", &all_hits(storage, elsewhere).await?, &Vec::new())?;
+    let ada = Actor::named(Role::User, "ada")?;
+    let create = Commit::create(&stage.effects, stage.session(storage).await?).with_actor(ada.clone());
+    let created = storage.sessions.commit(at(create, 0)).await?.session;
+    let of_ada = stage.append(storage, &created, "pear").await?.session;
+    for (text, expected) in [("pear", vec![(of_ada.id, of_ada.head)]), ("deploy", Vec::new())] {
+        let hits = all_hits(storage, Search::new(text).with_creator(ada.clone())).await?;
+        same("the hits of a creator", &places(&hits), &expected)?;
+    }
     let middle = said.texts[40].0;
     let (early, late) = (search().with_until(middle), search().with_since(middle));
     let mut both = places(&all_hits(storage, late).await?);
@@ -288,6 +300,9 @@ async fn searches_show_what_the_handle_shows(stage: &Stage) -> Checked {
         &"_apple_ of bob".to_owned(),
     )?;
     same("the tenant finds", &count(&owners.tenant).await?, &3)?;
+    let no_owners = all_hits(&owners.tenant, Search::new("apple").without_owner()).await?;
+    let said: Vec<_> = no_owners.iter().map(|hit| hit.snippet.text.as_str()).collect();
+    same("the sessions without an owner", &said, &vec!["apple of all"])?;
     let other = stage.open_for(&"other".parse()?).await?;
     same("another tenant finds", &count(&other).await?, &0)?;
 

@@ -107,6 +107,7 @@ fn agent_runtime() {
     send(WorkspaceHandle::find_conversation(of(), of()));
     send(WorkspaceHandle::conversation_with(of(), of(), "text"));
     send(WorkspaceHandle::recreate_conversation(of(), of()));
+    send(WorkspaceHandle::search(of(), of()));
     send(WorkspaceHandle::erase_conversation(of(), of()).into_future());
     send(AgentRuntime::open(of(), of()));
     send(AgentRuntime::open_main(of(), of()));
@@ -126,6 +127,7 @@ fn agent_runtime() {
     send(Conversation::answer_and_run(of(), of::<ActionAnswer>()));
     send(Conversation::pending_call(of()));
     send(Conversation::interrupt(of()));
+    send(Conversation::search(of(), of()));
     send(Conversation::history(of(), of()));
     send(Conversation::fork(of(), of::<Fork>()));
     send(Conversation::suspend(of()));

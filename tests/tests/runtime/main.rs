@@ -41,6 +41,7 @@ mod provider_faults;
 #[path = "../it/endings/provider_rules.rs"]
 mod provider_rules;
 mod questions;
+mod recall;
 mod redaction;
 mod redelivered;
 mod refusals;
