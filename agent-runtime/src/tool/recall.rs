@@ -119,7 +119,7 @@ impl Asked {
         Query::parse(&asked.query)?;
         let limit = asked.limit.map_or(HITS / 2, |limit| usize::try_from(limit).unwrap_or(HITS));
         let cursor = asked.cursor.map(|cursor| cursor.parse()).transpose()?;
-        let mut search = Search::new(asked.query).with_limit(limit.clamp(1, HITS)).with_cursor(cursor);
+        let mut search = Search::new(asked.query).with_limit(limit).with_cursor(cursor);
         search.since = asked.since;
         Ok(search)
     }

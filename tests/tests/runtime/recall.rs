@@ -55,7 +55,7 @@ impl Recalling {
         for hit in hits(&answer) {
             assert_eq!(hit.get("is_this_session").is_some(), hit["session"] == id.to_string(), "{hit}");
             // What the tool has answered before is found, too.
-            if hit["type"] == "user.message" {
+            if hit["type"] != "agent.tool_result" {
                 found.insert(text(&hit["snippet"]).to_owned());
             }
         }
@@ -92,8 +92,8 @@ fn set<const N: usize>(texts: [&str; N]) -> BTreeSet<String> {
     texts.map(str::to_owned).into()
 }
 
-/// A model in an owner's session finds what was said in all sessions of this owner: nothing of another one, of none, of another tenant, and
-/// no shared data. So it is also in an agent of the tenant, which sees them all.
+/// A model in an owner's session finds what was said in all sessions of this owner: nothing of another one, of none, or of another tenant.
+/// So it is also in an agent of the tenant, which sees them all.
 async fn recall_finds_the_owners_sessions_only(site: Site) {
     let tenants = site.tenants().await;
     let tenant = tenants.tenant(&TenantId::default());
@@ -112,11 +112,6 @@ async fn recall_finds_the_owners_sessions_only(site: Site) {
     ] {
         said(storage, named(Role::User, "ada"), workspace, text).await;
     }
-    let shared =
-        HiddenSession::area(own, WorkspaceArea::Memory).open(&alice.storage().sessions).await.unwrap();
-    let written = DocumentWritten::after(None, "apple", Some("a hidden apple".to_owned()));
-    let written = vec![NewEvent::document_written(written)];
-    alice.storage().sessions.append(shared.id, shared.head, written).await.unwrap();
 
     let of_alice = said(alice.storage(), Actor::USER, default, "hello").await;
     let of_bob = said(bob.storage(), Actor::USER, default, "hello").await;
@@ -131,7 +126,7 @@ async fn recall_finds_the_owners_sessions_only(site: Site) {
 each_store!(recall_finds_the_owners_sessions_only and files);
 
 /// Without an owner, a model finds what was said in the sessions that the same user created: none with an owner, or in a workspace that has
-/// one. If nobody says which user it is, it finds its own session.
+/// one, and no shared data. If nobody says which user it is, it finds its own session.
 async fn recall_finds_the_creators_sessions_only(site: Site) {
     let tenant = site.open().await;
     let recalling = Recalling::new(&tenant, Config::default());
@@ -142,6 +137,15 @@ async fn recall_finds_the_creators_sessions_only(site: Site) {
     let (ada, ben, bot) = (named(Role::User, "ada"), named(Role::User, "ben"), named(Role::Agent, "ada"));
     said(bob.storage(), ada.clone(), default, "an apple of bob").await;
     said(&tenant, ada.clone(), of_bob, "a first apple for bob").await;
+    let hidden = HiddenSession::area(team, WorkspaceArea::Memory);
+    let shared = NewSession::new(hidden.id(), team)
+        .with_patch(&Patch::new().with_label(HiddenSession::LABEL, "area/memory"));
+    let written = DocumentWritten::after(None, "apple", Some("a hidden apple".to_owned()));
+    let shared = Commit::create(tenant.effects(), shared)
+        .with_actor(ada.clone())
+        .with_event(NewEvent::document_written(written));
+    tenant.sessions.commit(shared).await.unwrap();
+    assert!(hidden.find(&*tenant.sessions).await.unwrap().is_some(), "{}", site.name);
     let mut sessions = Vec::new();
     for (creator, workspace, text) in [
         (&ada, default, "an apple of ada"),
@@ -255,7 +259,7 @@ async fn recalled_texts_stay_in_their_fields(site: Site) {
         assert_eq!(text(&first["snippet"]), expected, "{}", site.name);
     }
 }
-each_store!(recalled_texts_stay_in_their_fields);
+each_store!(recalled_texts_stay_in_their_fields and files);
 
 /// The handle of a workspace finds what is in this workspace, that of a conversation what is in this session, also in pages. A search that is
 /// for another one is refused by name.
