@@ -1,6 +1,7 @@
 //! Tool by which a model searches earlier sessions of whom it works for.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use agent_core::event::EventType;
 use agent_core::json::RawJson;
@@ -168,8 +169,8 @@ async fn own_sessions(context: &ToolContext, search: Search) -> Result<SearchPag
     // What is in the workspace of an owner is the owner's, too.
     let mut known = BTreeMap::new();
     for hit in &page.hits {
-        if !known.contains_key(&hit.workspace) {
-            known.insert(hit.workspace, has_no_owner(storage, hit.workspace).await?);
+        if let Entry::Vacant(unknown) = known.entry(hit.workspace) {
+            unknown.insert(has_no_owner(storage, hit.workspace).await?);
         }
     }
     page.hits.retain(|hit| known.get(&hit.workspace) == Some(&true));
