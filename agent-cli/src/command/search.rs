@@ -1,6 +1,6 @@
 //! `chat search` and `chat index`.
 
-use agent_core::search::{Hit, IndexUpdate, Search};
+use agent_core::search::{Hit, Search};
 use agent_core::store::Cursor;
 use agent_core::{SessionId, WorkspaceId};
 use serde_json::json;

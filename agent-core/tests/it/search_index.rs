@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::{Event, NewEvent};
+use agent_core::model::{Actor, Role};
 use agent_core::search::{Query, Search, before_restore};
 use agent_core::session::NewSession;
 use agent_core::state::{Reason, SessionState};
@@ -301,5 +302,33 @@ async fn an_index_that_is_damaged_or_half_made_changes_no_hit() {
             world.sessions.list(SessionQuery::new().with_states([SessionState::Archived])).await.unwrap();
         let segments = left.items.iter().filter(|item| item.attributes.labels["hidden"] == "search-segment");
         assert_eq!((left.items.len(), segments.count()), (3, 2), "{label} {forged:?}");
+    }
+}
+
+/// What a search asks of sessions holds for what an index proposes, too.
+#[tokio::test]
+async fn an_index_proposes_only_sessions_that_are_searched() {
+    let storage = Storage::from(MemoryStore::new());
+    let alice = storage.for_owner(&"alice".parse().unwrap());
+    let [ada, ben] = ["ada", "ben"].map(|name| Actor::named(Role::User, name).unwrap());
+    for (storage, creator) in [(&storage, &ada), (&storage, &ben), (&alice, &ada)] {
+        let effects = storage.effects();
+        let create = Commit::create(effects, NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT))
+            .with_actor(creator.clone())
+            .with_event(NewEvent::user_message("deploy"));
+        storage.sessions.commit(create).await.unwrap();
+    }
+    let search = || Search::new("deploy");
+    for round in ["without an index", "with an index"] {
+        for (search, expected) in [
+            (search(), 3),
+            (search().with_creator(ada.clone()), 2),
+            (search().without_owner(), 2),
+            (search().with_creator(ada.clone()).without_owner(), 1),
+        ] {
+            let found = storage.sessions.search(&search).await.unwrap().hits.len();
+            assert_eq!(found, expected, "{round}: {search:?}");
+        }
+        storage.sessions.update_search_index().await.unwrap();
     }
 }
