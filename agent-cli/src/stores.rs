@@ -32,6 +32,7 @@ enum Kind {
     /// A bucket with a prefix, where counting all sessions reads each of them.
     Bucket(String),
     /// A schema of a database in PostgreSQL; the same address, with the option that creates the tables.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "then no address is one of PostgreSQL"))]
     Postgres(Arc<Postgres>),
     Other,
 }

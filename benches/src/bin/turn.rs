@@ -44,7 +44,7 @@ const WARM: usize = 5;
 const TURNS: u64 = 20;
 
 /// System calls that are not counted: how often a thread waits, starts or gets memory depends on the load of the machine.
-const NOT_COUNTED: [&str; 27] = [
+const NOT_COUNTED: [&str; 26] = [
     "futex",
     "epoll_wait",
     "epoll_pwait",
@@ -71,7 +71,6 @@ const NOT_COUNTED: [&str; 27] = [
     "gettid",
     "exit",
     "exit_group",
-    "total",
 ];
 
 fn main() -> Outcome<ExitCode> {
@@ -114,23 +113,28 @@ fn counted(store: &str, turns: usize, kept: usize) -> Outcome<Vec<(&'static str,
     let done = Command::new(std::env::current_exe()?).arg("--count").args(order(TURNS)).output()?;
     let printed = String::from_utf8_lossy(&done.stdout);
     let numbers: Vec<u64> = printed.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-    let [allocations, bytes, reads, writes] = numbers[..] else {
+    let [allocations, bytes] = numbers[..] else {
         return Err(format!("{store}: {}", String::from_utf8_lossy(&done.stderr)).into());
     };
     // The preparation is counted alone and taken off.
-    let [alone, with] = [calls(&order(0))?, calls(&order(TURNS))?];
-    let calls = with.saturating_sub(alone).div_ceil(TURNS);
-    let counts =
-        [("allocations", allocations), ("allocated bytes", bytes), ("reads", reads), ("writes", writes)];
-    Ok(counts.into_iter().chain([("system calls", calls)]).collect())
+    let (alone, with) = (calls(&order(0))?, calls(&order(TURNS))?);
+    let each = |n: usize| with[n].saturating_sub(alone[n]).div_ceil(TURNS);
+    Ok(vec![
+        ("allocations", allocations),
+        ("allocated bytes", bytes),
+        ("reads", each(0)),
+        ("writes", each(1)),
+        ("system calls", each(2)),
+    ])
 }
 
-/// Counts the system calls of a process of this program that counts turns.
-fn calls(order: &[String]) -> Outcome<u64> {
-    let table = tempfile::NamedTempFile::new()?;
+/// Counts the system calls of a process of this program that counts turns: those that read, those that write, and all. How often threads
+/// wake each other, which goes through a file of its own, depends on what else the machine does, and is not counted.
+fn calls(order: &[String]) -> Outcome<[u64; 3]> {
+    let trace = tempfile::NamedTempFile::new()?;
     let done = Command::new("strace")
-        .args(["--follow-forks", "--summary-only", "--output"])
-        .arg(table.path())
+        .args(["--follow-forks", "--decode-fds=path", "--signal=none", "--string-limit=0", "--output"])
+        .arg(trace.path())
         .arg(std::env::current_exe()?)
         .arg("--count")
         .args(order)
@@ -141,21 +145,24 @@ fn calls(order: &[String]) -> Outcome<u64> {
     if !done.status.success() {
         return Err(format!("strace counted nothing: {}", String::from_utf8_lossy(&done.stderr)).into());
     }
-    let mut sum = 0;
-    // Percent, seconds, microseconds a call, calls, errors if there are any, name.
-    for line in fs::read_to_string(table.path())?.lines() {
-        let words: Vec<_> = line.split_whitespace().collect();
-        if let [_, _, _, calls, .., name] = words[..]
-            && !NOT_COUNTED.contains(&name)
-        {
-            sum += calls.parse::<u64>().unwrap_or(0);
+    let mut counts = [0; 3];
+    for line in fs::read_to_string(trace.path())?.lines() {
+        // The number of the thread, then the call; the second half of a call that another one has cut begins with `<...`.
+        let call = line.split_once(' ').map(|(_, call)| call.trim_start());
+        let Some((name, arguments)) = call.and_then(|call| call.split_once('(')) else { continue };
+        let wakes = arguments.split(',').next().is_some_and(|file| file.contains("anon_inode:[eventfd]"));
+        if name.contains(' ') || wakes || NOT_COUNTED.contains(&name) {
+            continue;
         }
+        counts[0] += u64::from(["read", "readv", "pread64", "preadv"].contains(&name));
+        counts[1] += u64::from(["write", "writev", "pwrite64", "pwritev"].contains(&name));
+        counts[2] += 1;
     }
-    Ok(sum)
+    Ok(counts)
 }
 
-/// Counts so many turns of a conversation that has some already: allocations, allocated bytes, reads and writes of one.
-async fn count(store: &str, turns: usize, kept: usize, times: u64) -> Outcome<[u64; 4]> {
+/// Counts so many turns of a conversation that has some already: allocations and allocated bytes of one.
+async fn count(store: &str, turns: usize, kept: usize, times: u64) -> Outcome<[u64; 2]> {
     let folder = tempfile::tempdir()?;
     let storage: Storage = match store {
         "memory" => MemoryStore::new().into(),
@@ -175,15 +182,14 @@ async fn count(store: &str, turns: usize, kept: usize, times: u64) -> Outcome<[u
     for _ in 0..WARM {
         turn(&chat).await?;
     }
-    let (heap, before) = (Region::new(ALLOCATOR), transfers());
+    let heap = Region::new(ALLOCATOR);
     for _ in 0..times {
         turn(&chat).await?;
     }
-    let (heap, after) = (heap.change(), transfers());
+    let heap = heap.change();
     agent.close().await?;
     let allocations = (heap.allocations + heap.reallocations) as u64;
-    let counts = [allocations, heap.bytes_allocated as u64, after[0] - before[0], after[1] - before[1]];
-    Ok(counts.map(|count| count.div_ceil(times.max(1))))
+    Ok([allocations, heap.bytes_allocated as u64].map(|count| count.div_ceil(times.max(1))))
 }
 
 fn text() -> String {
@@ -193,11 +199,4 @@ fn text() -> String {
 async fn turn(chat: &Conversation) -> Outcome {
     chat.prompt(text()).await?.finish().await?;
     Ok(())
-}
-
-/// Returns the number of system calls of this process that read, and that write.
-fn transfers() -> [u64; 2] {
-    let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
-    let figure = |name| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-    ["syscr:", "syscw:"].map(|name| figure(name).unwrap_or(0))
 }
