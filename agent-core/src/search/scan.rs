@@ -1,4 +1,4 @@
-//! Search: reads the logs, newest events first, up to a number of bytes; where an index has looked, only what it proposes.
+//! Search in the logs, newest events first, up to a number of bytes; of what is indexed, only what the index proposes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};

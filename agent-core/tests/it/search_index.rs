@@ -1,4 +1,4 @@
-//! Searches with an index find what searches without one find, whatever happened before, between and after its updates.
+//! Searches with an index find what searches without one find, after any deletions, restores and updates.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -331,4 +331,15 @@ async fn an_index_proposes_only_sessions_that_are_searched() {
         }
         storage.sessions.update_search_index().await.unwrap();
     }
+}
+
+/// What is not indexed of a session, and more than is read at once, moves what is indexed before it.
+#[tokio::test]
+async fn a_long_end_by_a_clock_behind_moves_what_is_indexed() {
+    let mut world = World::new();
+    world.apply(&Step::Create).await;
+    world.apply(&Step::Say { session: 0, words: vec![0], count: 3, minutes: 0 }).await;
+    world.apply(&Step::Update).await;
+    world.apply(&Step::Burst { session: 0, words: vec![0], minutes: -30 }).await;
+    world.check().await;
 }

@@ -1,4 +1,4 @@
-//! Index of the texts of sessions: it proposes where to look, so that a search need not read all logs.
+//! Index of the texts of sessions, so that a search need not read all logs.
 //!
 //! An index is kept in sessions of the store itself: one that says what it consists of, and one for each segment, which is a blob. So it
 //! works on every store that has blobs, and what keeps tenants and owners apart keeps their indexes apart. Nothing depends on it: a search
@@ -11,9 +11,7 @@ mod update;
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
-
-use crate::base::{Effects, Error, ErrorKind, Result, Seq, SessionId, Timestamp, WorkspaceId};
+use crate::base::{Effects, Result, Seq, SessionId, Timestamp, WorkspaceId};
 use crate::search::query::Query;
 use crate::store::session::SessionStore;
 use crate::store::sessions::Sessions;
@@ -22,19 +20,8 @@ use reader::Reader;
 use root::Root;
 use segment::Row;
 
-/// Result of an update of a search index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct IndexUpdate {
-    /// Number of sessions of which something was added.
-    pub sessions: u64,
-    /// Number of events that were added.
-    pub events: u64,
-    /// Number of segments that the index has.
-    pub segments: u64,
-    /// False if another update was faster, or sessions could not be read. Searches are right all the same, and read more.
-    pub is_complete: bool,
-}
+pub(crate) use reader::is_broken;
+pub use update::IndexUpdate;
 
 /// Index that is asked for what a query looks for.
 #[derive(Debug)]
@@ -127,12 +114,6 @@ impl Index {
         }
         Ok(None)
     }
-}
-
-/// Returns whether an error says that an index is damaged or was replaced: then a search does without it.
-pub(crate) fn is_broken(error: &Error) -> bool {
-    use ErrorKind::{Corrupt, Deleted, LimitExceeded, NotFound, Unsupported};
-    matches!(error.kind(), Corrupt | Deleted | LimitExceeded | NotFound | Unsupported)
 }
 
 impl Sessions {

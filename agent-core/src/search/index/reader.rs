@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::base::{Error, Result};
+use crate::base::{Error, ErrorKind, Result};
 use crate::model::BLOB_CHUNK_BYTES;
 use crate::search::index::root::SegmentRef;
 use crate::search::index::segment::{self, Block, HEADER_BYTES, Layout, Row};
@@ -131,6 +131,12 @@ impl Reader {
         }
         Ok(None)
     }
+}
+
+/// Returns whether an error says that an index is damaged or was replaced: then a search does without it.
+pub(crate) fn is_broken(error: &Error) -> bool {
+    use ErrorKind::{Corrupt, Deleted, LimitExceeded, NotFound, Unsupported};
+    matches!(error.kind(), Corrupt | Deleted | LimitExceeded | NotFound | Unsupported)
 }
 
 fn short() -> Error {

@@ -1,4 +1,4 @@
-//! Session in which an index says what it consists of.
+//! Session that lists the segments of an index.
 
 use std::fmt::Write;
 

@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use futures::TryStreamExt;
+use serde::{Deserialize, Serialize};
 
 use crate::base::{ErrorKind, Result, Seq, SessionId, SessionState, Timestamp, WorkspaceId};
 use crate::search::fold::Folded;
-use crate::search::index::IndexUpdate;
-use crate::search::index::reader::{Reader, whole};
+use crate::search::index::reader::{Reader, is_broken, whole};
 use crate::search::index::root::{self, Manifest, Root};
 use crate::search::index::segment::{Builder, Segment};
 use crate::search::text::{text, types};
@@ -28,6 +28,20 @@ const MERGED_BYTES: u64 = 64 << 20;
 
 /// Microseconds after which what belongs to no index is removed. Another update may be making one.
 const LEFTOVER: i64 = 3600 * 1_000_000;
+
+/// Result of an update of a search index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct IndexUpdate {
+    /// Number of sessions of which something was added.
+    pub sessions: u64,
+    /// Number of events that were added.
+    pub events: u64,
+    /// Number of segments that the index has.
+    pub segments: u64,
+    /// False if another update was faster, or sessions could not be read. Searches are right all the same, and read more.
+    pub is_complete: bool,
+}
 
 /// Session that is to be indexed.
 struct Behind {
@@ -95,7 +109,7 @@ impl Update<'_> {
                     }
                     self.rows.push(rows.into_iter().map(|row| row.id).collect());
                 }
-                Err(error) if super::is_broken(&error) => {
+                Err(error) if is_broken(&error) => {
                     self.manifest = Manifest::new(self.sessions.effects());
                     (self.rows, self.through) = (Vec::new(), HashMap::new());
                     return Ok(());
