@@ -264,6 +264,7 @@ caught! {
         "lineage::a_chain_of_forks_reads_as_one_history",
         "lineage::forks_are_complete_while_the_parent_grows";
     lost_owner_is_caught: Loses(Owner) by
+        "search::an_index_shows_what_its_handle_shows",
         "owners::owner_is_that_of_the_handle_and_is_kept",
         "owners::sessions_of_another_owner_are_not_found",
         "owners::creations_do_not_tell_who_has_an_id",
@@ -314,6 +315,7 @@ caught! {
     truncated_long_texts_are_caught: LongTextsCut by "content::ten_mebibytes_come_back_byte_for_byte";
     emptied_thinking_events_are_caught: ThoughtsEmptied by "content::every_known_type_round_trips";
     lagging_list_is_caught: ListLags by
+        "search::an_index_changes_no_hit",
         "search::what_was_said_is_found_in_any_language",
         "search::searches_keep_the_order_of_a_session_against_its_clocks",
         "atomic::the_list_is_as_new_as_the_log",
