@@ -343,5 +343,8 @@ async fn a_long_end_by_a_clock_behind_moves_what_is_indexed() {
         world.apply(&Step::Update).await;
         world.apply(&Step::Burst { session: 0, words: vec![0], minutes }).await;
         world.check().await;
+        // As part of the index, too, in a later segment.
+        world.apply(&Step::Update).await;
+        world.check().await;
     }
 }

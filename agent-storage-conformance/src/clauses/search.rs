@@ -1,15 +1,15 @@
 //! Searches: the same hits in the same order on every store, and nothing that the handle does not show.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{Actor, Role};
-use agent_core::search::{Hit, Query, Search, SearchPage};
+use agent_core::search::{Hit, Query, Search, SearchPage, before_restore};
 use agent_core::session::NewSession;
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{Consistency, Purge, SessionQuery};
+use agent_core::store::{BlobQuery, Consistency, Purge, ReadBlob, ReadEvents, SessionQuery};
 use agent_core::{ErrorKind, Seq, SessionId, Storage, Timestamp, WorkspaceId};
 
 use super::owners::Owners;
@@ -98,6 +98,22 @@ const QUERIES: [&str; 36] = [
     "message",
     "a b c d e f",
 ];
+
+/// Returns some 200 queries: each word of the corpus, each two as a phrase, and pairs of characters where words are not separated.
+fn queries_of_the_corpus() -> BTreeSet<String> {
+    let mut queries: BTreeSet<String> = QUERIES.iter().map(|query| (*query).to_owned()).collect();
+    for text in CORPUS {
+        let words: Vec<_> = text.split_whitespace().collect();
+        queries.extend(words.iter().map(|word| word.trim_start_matches('-').to_owned()));
+        queries.extend(
+            words.windows(2).map(|words| format!("\"{}\" -nothing", words.join(" ").replace('"', ""))),
+        );
+        let dense: Vec<_> = text.chars().filter(|c| *c as u32 > 0xe00).collect();
+        queries.extend(dense.windows(2).map(|pair| pair.iter().collect()));
+    }
+    queries.retain(|query| Query::parse(query).is_ok());
+    queries
+}
 
 /// Sessions with the texts of the corpus, in turns, a second apart.
 struct Said {
@@ -193,6 +209,12 @@ async fn what_was_said_is_found_in_any_language(stage: &Stage) -> Checked {
             }
         }
         if round == 0 {
+            let queries = queries_of_the_corpus();
+            same("the number of queries", &(queries.len() > 200), &true)?;
+            for query in queries {
+                let hits = all_hits(&said.storage, Search::new(&query).with_limit(100)).await?;
+                same(format_args!("the hits of {query:?}"), &places(&hits), &said.expected(&query)?)?;
+            }
             said.storage = stage.reopen(said.storage).await?;
         }
     }
@@ -324,8 +346,22 @@ async fn an_index_changes_no_hit(stage: &Stage) -> Checked {
     }
     let later = days_later(stage, &said.storage);
     let mut found = 0;
-    for round in ["new", "behind", "again", "after a deletion", "after a purge", "removed"] {
+    let mut purged = None;
+    for round in
+        ["new", "behind", "again", "restored", "after a deletion", "after a purge", "rid of it", "removed"]
+    {
         match round {
+            "restored" => {
+                let there = stage.open_for(&"elsewhere".parse()?).await?;
+                let commit = Commit::create(&stage.effects, stage.session(&said.storage).await?)
+                    .with_event(NewEvent::user_message("deploy of last year"));
+                let created = there.sessions.commit(at(commit, 0)).await?;
+                let id = created.session.id;
+                let events = there.sessions.read(id, ReadEvents::first(10)).await?.events;
+                before_restore(&*said.storage.sessions).await?;
+                said.storage.sessions.commit(Commit::restore(id, events)?).await?;
+                said.texts.insert(0, (START, id, created.last, "deploy of last year".to_owned()));
+            }
             "behind" => {
                 for (n, text) in CORPUS.iter().enumerate() {
                     // By clocks that differ by hours.
@@ -348,11 +384,13 @@ async fn an_index_changes_no_hit(stage: &Stage) -> Checked {
                 said.storage.sessions.purge(Purge::new(id, deleted.session.head)).await?;
                 said.texts.retain(|(_, of, ..)| *of != id);
                 said.storage = stage.reopen(said.storage).await?;
+                purged = Some(id);
             }
             "removed" => later.sessions.remove_search_index().await?,
             _ => {
                 let updated = later.sessions.update_search_index().await?;
                 same("all is in the index", &updated.is_complete, &true)?;
+                check_bytes(&said.storage, purged).await?;
             }
         }
         for query in QUERIES {
@@ -369,6 +407,28 @@ async fn an_index_changes_no_hit(stage: &Stage) -> Checked {
     same("something was found", &(found > 500), &true)?;
     let hidden = SessionQuery::new().with_states([SessionState::Archived]);
     same("nothing is left of the index", &said.storage.sessions.list(hidden).await?.items.len(), &0)
+}
+
+/// Checks that the bytes of the index have no word, and no id of a session that was purged.
+async fn check_bytes(storage: &Storage, purged: Option<SessionId>) -> Checked {
+    let hidden = SessionQuery::new().with_states([SessionState::Archived]);
+    let mut read = 0;
+    for session in storage.sessions.list(hidden).await?.items {
+        let events = storage.sessions.read(session.id, ReadEvents::first(100)).await?.events;
+        let mut bytes: Vec<u8> = events.iter().flat_map(|event| event.to_json().into_bytes()).collect();
+        for blob in storage.sessions.blobs().list(BlobQuery::new(session.id)).await?.items {
+            let content = storage.sessions.blobs().read(ReadBlob::new(session.id, blob.name)).await?;
+            bytes.extend(content.into_bytes(1 << 20).await?);
+        }
+        read += bytes.len();
+        let has = |part: &[u8]| bytes.windows(part.len()).any(|bytes| bytes == part);
+        for word in ["deploy", "strasse", "배포", "失败"] {
+            same("a word in the index", &has(word.as_bytes()), &false)?;
+        }
+        let id = purged.map(|id| has(id.as_uuid().as_bytes()));
+        same("the id of a purged session in the index", &id.unwrap_or_default(), &false)?;
+    }
+    same("the index has bytes", &(read > 1000), &true)
 }
 
 /// An owner's index has the owner's sessions, and nobody else's handle shows it; the tenant's has those of all.
