@@ -11,17 +11,22 @@ mod update;
 
 use std::collections::HashMap;
 
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+
 use crate::base::{Effects, Result, Seq, SessionId, Timestamp, WorkspaceId};
 use crate::search::query::Query;
 use crate::store::session::SessionStore;
 use crate::store::sessions::Sessions;
 
 use reader::Reader;
-use root::Root;
+use root::{Root, SegmentRef};
 use segment::Row;
 
 pub(crate) use reader::is_broken;
 pub use update::IndexUpdate;
+
+/// Segments that are read at once.
+const AT_ONCE: usize = 8;
 
 /// Index that is asked for what a query looks for.
 #[derive(Debug)]
@@ -55,25 +60,38 @@ pub(crate) struct Candidate {
     pub(crate) since: Timestamp,
 }
 
+/// Reads which sessions a segment has, and which of its blocks have all these tokens.
+async fn open(
+    store: &dyn SessionStore,
+    of: SegmentRef,
+    hashes: &[u64],
+) -> Result<(Reader, Vec<Row>, Vec<u32>)> {
+    let mut reader = Reader::open(store, of).await?;
+    let rows = reader.rows(store).await?;
+    let blocks = reader.find(store, hashes).await?;
+    Ok((reader, rows, blocks))
+}
+
 impl Index {
     /// Opens the index of a handle, if there is one that can be read.
     pub(crate) async fn open(sessions: &Sessions, query: &Query) -> Result<Option<Self>> {
         let Some(root) = Root::find(sessions).await? else { return Ok(None) };
         let Some(manifest) = root.manifest else { return Ok(None) };
         let hashes: Vec<_> = query.tokens().iter().map(|token| manifest.hash(token)).collect();
+        let store = &**sessions;
+        let segments = manifest.segments.iter().rev();
+        let opened: Vec<_> = segments.map(|of| open(store, *of, &hashes).boxed()).collect();
+        let opened: Vec<_> = stream::iter(opened).buffered(AT_ONCE).try_collect().await?;
         let (mut segments, mut through) = (Vec::new(), HashMap::new());
         let mut later: HashMap<SessionId, Timestamp> = HashMap::new();
-        for of in manifest.segments.iter().rev() {
-            let mut reader = Reader::open(&**sessions, *of).await?;
-            let rows = reader.rows(&**sessions).await?;
+        for (reader, rows, blocks) in opened {
             let caps = rows.iter().map(|row| later.get(&row.id).copied()).collect();
             for row in &rows {
                 later.entry(row.id).and_modify(|at| *at = (*at).min(row.earliest)).or_insert(row.earliest);
                 let known = through.entry(row.id).or_insert(Seq::ZERO);
                 *known = row.through.max(*known);
             }
-            let blocks = reader.find(&**sessions, &hashes).await?.into_iter();
-            segments.push(Found { reader, rows, caps, blocks });
+            segments.push(Found { reader, rows, caps, blocks: blocks.into_iter() });
         }
         Ok(Some(Self { segments, through, updated_at: manifest.updated_at }))
     }
