@@ -238,7 +238,7 @@ impl Scan<'_> {
     /// Plans to read the end of a listed session that is not indexed. The list may show an earlier activity than the last.
     fn begin_session(&mut self, summary: SessionSummary, until: Timestamp, is_sure: bool) {
         let (session, head) = (summary.id, summary.head);
-        let indexed = self.index.as_ref().and_then(|index| index.through(session));
+        let indexed = self.index.as_ref().and_then(|index| index.through(session, head));
         self.summaries.insert(session, summary);
         if is_sure && indexed.is_some_and(|through| through >= head) {
             return;

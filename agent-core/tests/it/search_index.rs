@@ -10,7 +10,7 @@ use agent_core::model::{Actor, Role};
 use agent_core::search::{Query, Search, before_restore};
 use agent_core::session::NewSession;
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{Purge, ReadEvents, SessionQuery, own_events};
+use agent_core::store::{BlobQuery, Purge, PutBlob, ReadBlob, ReadEvents, SessionQuery, own_events};
 use agent_core::{MemoryStore, Seq, SessionId, Sessions, Storage, Timestamp, WorkspaceId};
 use futures::TryStreamExt;
 use proptest::prelude::*;
@@ -347,4 +347,40 @@ async fn a_long_end_by_a_clock_behind_moves_what_is_indexed() {
         world.apply(&Step::Update).await;
         world.check().await;
     }
+}
+
+/// An index of sessions that were longer, before an older copy of them was put in their place, is made anew.
+#[tokio::test]
+async fn an_index_of_a_longer_log_is_made_anew() {
+    let (mut there, mut here) = (World::new(), World::new());
+    there.apply(&Step::Create).await;
+    there.apply(&Step::Say { session: 0, words: vec![0], count: 1, minutes: 0 }).await;
+    let id = there.ids[0];
+    let copied = there.sessions.load(id).await.unwrap().head;
+    there.apply(&Step::Say { session: 0, words: vec![5], count: 5, minutes: 0 }).await;
+    there.apply(&Step::Update).await;
+    // The store with its index, and of the session only the beginning.
+    let listed = there.sessions.list(SessionQuery::new().with_hidden()).await.unwrap().items;
+    for session in listed {
+        let end = (session.id == id).then(|| copied.next());
+        let mut read = ReadEvents::first(100);
+        read.before = end;
+        for blob in there.sessions.blobs().list(BlobQuery::new(session.id)).await.unwrap().items {
+            let content = there.sessions.blobs().read(ReadBlob::new(session.id, blob.name)).await.unwrap();
+            let bytes = content.into_bytes(1 << 20).await.unwrap();
+            here.sessions.blobs().put(PutBlob::of_bytes(session.id, bytes)).await.unwrap();
+        }
+        let events = there.sessions.read(session.id, read).await.unwrap().events;
+        for commit in events.chunk_by(|a, b| a.commit == b.commit) {
+            here.sessions.commit(Commit::restore(session.id, commit.to_vec()).unwrap()).await.unwrap();
+        }
+    }
+    (here.ids, here.now) = (there.ids, there.now);
+    here.check().await;
+    here.apply(&Step::Update).await;
+    here.check().await;
+    here.apply(&Step::Say { session: 0, words: vec![5, 0], count: 9, minutes: 0 }).await;
+    here.check().await;
+    here.apply(&Step::Update).await;
+    here.check().await;
 }

@@ -105,9 +105,10 @@ impl Index {
         0..self.segments.len()
     }
 
-    /// Returns the event up to which a session is indexed; `None` if nothing of it is.
-    pub(crate) fn through(&self, id: SessionId) -> Option<Seq> {
-        self.through.get(&id).copied()
+    /// Returns the event up to which a session with this head is indexed; `None` if nothing of it is, or if the index is of another log: one
+    /// that was longer before a part of a backup was restored.
+    pub(crate) fn through(&self, id: SessionId, head: Seq) -> Option<Seq> {
+        self.through.get(&id).copied().filter(|through| *through <= head)
     }
 
     /// Returns the next events of a segment that may be found, the latest first.

@@ -137,6 +137,7 @@ impl Root {
 
     /// Reads the state of an index.
     async fn read(store: &dyn SessionStore, id: SessionId) -> Result<Option<Self>> {
+        let head = store.load(id).await?.head;
         let (index, outdated) = (event_type("index")?, event_type("outdated")?);
         let read = ReadEvents::last(EVENTS).with_types([index.clone(), outdated]);
         let events = store.read(id, read).await?.events;
@@ -147,7 +148,7 @@ impl Root {
         if let Some(manifest) = manifest.as_mut().filter(|_| last.kind != index) {
             manifest.updated_at = None;
         }
-        Ok(Some(Self { id, head: last.seq, manifest }))
+        Ok(Some(Self { id, head: head.max(last.seq), manifest }))
     }
 
     /// Begins an index.

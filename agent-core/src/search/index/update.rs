@@ -16,7 +16,7 @@ use crate::search::tokens::tokens;
 use crate::store::hidden::HiddenSession;
 use crate::store::page::{PAGE_MAX, pages};
 use crate::store::read::ReadEvents;
-use crate::store::session::SessionQuery;
+use crate::store::session::{Consistency, SessionQuery};
 use crate::store::sessions::Sessions;
 
 /// Bytes of texts after which a segment is stored.
@@ -110,8 +110,7 @@ impl Update<'_> {
                     self.rows.push(rows.into_iter().map(|row| row.id).collect());
                 }
                 Err(error) if is_broken(&error) => {
-                    self.manifest = Manifest::new(self.sessions.effects());
-                    (self.rows, self.through) = (Vec::new(), HashMap::new());
+                    self.forget();
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -120,11 +119,17 @@ impl Update<'_> {
         Ok(())
     }
 
+    /// Begins an index anew.
+    fn forget(&mut self) {
+        self.manifest = Manifest::new(self.sessions.effects());
+        (self.rows, self.through) = (Vec::new(), HashMap::new());
+    }
+
     /// Returns the ids of all sessions, and those that are not indexed to their end, the ones that were active last at the end.
     async fn list(&mut self) -> Result<(HashSet<SessionId>, Vec<Behind>)> {
         let states = SessionState::ALL.iter().copied().filter(|state| *state != SessionState::Deleted);
         let query = SessionQuery::new().with_states(states).with_limit(PAGE_MAX);
-        let (mut all, mut behind) = (HashSet::new(), Vec::new());
+        let mut found = Vec::new();
         let mut listed = pages(query, |query| self.sessions.list(query));
         while let Some(page) = listed.try_next().await? {
             // What is not known to be indexed has to be looked for each time.
@@ -132,18 +137,23 @@ impl Update<'_> {
             for session in page.items {
                 let is_hidden = session.is_of_search_index()
                     || HiddenSession::of(session.id, session.workspace, &session.attributes).is_some();
-                if is_hidden {
-                    continue;
-                }
-                all.insert(session.id);
-                if self.through.get(&session.id).is_none_or(|through| *through < session.head) {
+                if !is_hidden {
                     let (id, workspace, head) = (session.id, session.workspace, session.head);
-                    behind.push(Behind { id, workspace, head, last_active_at: session.last_active_at });
+                    found.push(Behind { id, workspace, head, last_active_at: session.last_active_at });
                 }
             }
         }
-        behind.sort_by_key(|session| (session.last_active_at, session.id));
-        Ok((all, behind))
+        drop(listed);
+        let all = found.iter().map(|session| session.id).collect();
+        let through = |id| self.through.get(id).copied().unwrap_or_default();
+        // An older copy of a session was put in its place: what was indexed of it is not what follows now.
+        let is_sure = self.sessions.capabilities().listing == Consistency::Immediate;
+        if is_sure && found.iter().any(|session| through(&session.id) > session.head) {
+            self.forget();
+        }
+        found.retain(|session| self.through.get(&session.id).is_none_or(|through| *through < session.head));
+        found.sort_by_key(|session| (session.last_active_at, session.id));
+        Ok((all, found))
     }
 
     /// Adds what is new in a session. Returns false if another update was faster.
