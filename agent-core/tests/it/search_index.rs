@@ -377,9 +377,11 @@ async fn an_index_of_a_longer_log_is_made_anew() {
     }
     (here.ids, here.now) = (there.ids, there.now);
     here.check().await;
+    here.apply(&Step::Say { session: 0, words: vec![4], count: 3, minutes: 0 }).await;
+    here.check().await;
     here.apply(&Step::Update).await;
     here.check().await;
-    here.apply(&Step::Say { session: 0, words: vec![5, 0], count: 9, minutes: 0 }).await;
+    here.apply(&Step::Say { session: 0, words: vec![4, 2], count: 9, minutes: 0 }).await;
     here.check().await;
     here.apply(&Step::Update).await;
     here.check().await;
