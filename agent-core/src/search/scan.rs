@@ -285,7 +285,9 @@ impl Scan<'_> {
             self.summaries.insert(id, SessionSummary::from(&*session));
         }
         let Some(session) = self.summaries.get(&id) else { return Ok(false) };
-        Ok(self.search.covers(session))
+        // What the index has of another log was not left out when the session was listed.
+        let is_indexed = self.index.as_ref().is_some_and(|index| index.through(id, session.head).is_some());
+        Ok(is_indexed && self.search.covers(session))
     }
 
     /// Notes that the end of a session was read, and goes on with what the index has of it.

@@ -357,7 +357,9 @@ async fn an_index_of_a_longer_log_is_made_anew() {
     there.apply(&Step::Say { session: 0, words: vec![0], count: 1, minutes: 0 }).await;
     let id = there.ids[0];
     let copied = there.sessions.load(id).await.unwrap().head;
-    there.apply(&Step::Say { session: 0, words: vec![5], count: 5, minutes: 0 }).await;
+    there.apply(&Step::Update).await;
+    // By a clock that is behind, which moves what was said before.
+    there.apply(&Step::Say { session: 0, words: vec![5], count: 5, minutes: -60 }).await;
     there.apply(&Step::Update).await;
     // The store with its index, and of the session only the beginning.
     let listed = there.sessions.list(SessionQuery::new().with_hidden()).await.unwrap().items;
