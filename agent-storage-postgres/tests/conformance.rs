@@ -53,7 +53,12 @@ impl Site {
         let address = pooler.as_ref().unwrap_or(&self.address);
         let address = address_of(address, &format!("{}_app", self.schema));
         let address = format!("{address}?application_name=p{}", std::process::id());
-        let config = PostgresConfig::from_url(&address)?.with_schema(&self.schema)?;
+        // A disk that others write to can keep a commit waiting.
+        let config = PostgresConfig::from_url(&address)?
+            .with_schema(&self.schema)?
+            .with_statement_timeout(Duration::from_secs(60))
+            .with_lock_timeout(Duration::from_secs(30))
+            .with_connect_timeout(Duration::from_secs(30));
         if pooler.is_some() { config.with_transaction_pooler() } else { config }.open().await
     }
 
