@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
+use futures::{FutureExt, StreamExt, stream};
 use uuid::Uuid;
 
 use crate::base::{Error, ErrorKind, Result, Seq, SessionId, Timestamp};
@@ -15,9 +16,12 @@ use crate::search::snippet::Snippet;
 use crate::search::text::{text, types};
 use crate::session::SessionSummary;
 use crate::store::page::{Damaged, PageQuery};
-use crate::store::read::ReadEvents;
+use crate::store::read::{EventPage, ReadEvents};
 use crate::store::session::{Consistency, SessionQuery, SessionStore};
 use crate::store::sessions::Sessions;
+
+/// Reads of what an index proposes that are under way at once.
+const AT_ONCE: usize = 8;
 
 /// Events and bytes of one read.
 const EVENTS: usize = 200;
@@ -83,6 +87,20 @@ struct Scan<'a> {
     found: BTreeMap<Place, Hit>,
     damaged: Vec<Damaged>,
     bytes_left: usize,
+}
+
+/// Reads events of a session, and its summary if that is not known.
+async fn fetch(
+    store: &dyn SessionStore,
+    id: SessionId,
+    is_known: bool,
+    read: ReadEvents,
+) -> Result<(Option<SessionSummary>, EventPage)> {
+    let summary = match is_known {
+        true => None,
+        false => Some(SessionSummary::from(&*store.load(id).await?)),
+    };
+    Ok((summary, store.read(id, read).await?))
 }
 
 /// Searches the logs of a store.
@@ -168,28 +186,86 @@ impl Scan<'_> {
             if self.bytes_left == 0 && is_further {
                 return Ok(Some(next.until));
             }
-            if let Source::Segment { number, until, since } = next.from {
-                self.propose(number).await?;
-                if !self.is_passed(next.session, since) {
-                    self.unread.push(Unread { until, from: Source::Index, ..next });
+            let Some(next) = self.ready(next).await? else { continue };
+            match next.from {
+                Source::List => {
+                    let read = self.read(&next).await;
+                    let rest = self.noted(next.session, read)?;
+                    self.unread.extend(rest.flatten());
                 }
-                continue;
-            }
-            if let Some(Tail::Unread(waiting)) = self.tails.get_mut(&next.session)
-                && next.from == Source::Index
-            {
-                waiting.push(next);
-                continue;
-            }
-            match self.read(&next).await {
-                Ok(Some(rest)) => self.unread.push(rest),
-                Ok(None) => {}
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Deleted) => {}
-                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
-                    self.damaged.push(Damaged::of(format!("session {}", next.session), &error));
+                _ => {
+                    let proposed = self.with_more(next).await?;
+                    self.read_proposed(proposed).await?;
                 }
-                Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Returns events if they are to be read now, and not behind others.
+    async fn ready(&mut self, next: Unread) -> Result<Option<Unread>> {
+        if let Source::Segment { number, until, since } = next.from {
+            self.propose(number).await?;
+            if !self.is_passed(next.session, since) {
+                self.unread.push(Unread { until, from: Source::Index, ..next });
+            }
+            return Ok(None);
+        }
+        if let Some(Tail::Unread(waiting)) = self.tails.get_mut(&next.session)
+            && next.from == Source::Index
+        {
+            waiting.push(next);
+            return Ok(None);
+        }
+        Ok(Some(next))
+    }
+
+    /// Returns proposed events with those that are proposed next, since each that is read by itself waits for the store.
+    async fn with_more(&mut self, first: Unread) -> Result<Vec<Unread>> {
+        let mut proposed = vec![first];
+        while proposed.len() < AT_ONCE {
+            self.list().await?;
+            let floor = self.floor();
+            let is_next =
+                |next: &Unread| next.from != Source::List && floor.is_none_or(|floor| next.until >= floor);
+            if !self.unread.peek().is_some_and(is_next) {
+                break;
+            }
+            let Some(next) = self.unread.pop() else { break };
+            proposed.extend(self.ready(next).await?);
+        }
+        Ok(proposed)
+    }
+
+    /// Reads events that an index proposes.
+    async fn read_proposed(&mut self, proposed: Vec<Unread>) -> Result<()> {
+        let store = self.store;
+        let reads = proposed.iter().map(|next| {
+            let is_known = self.summaries.contains_key(&next.session);
+            fetch(store, next.session, is_known, Self::reads(next.after, next.before.0)).boxed()
+        });
+        let reads: Vec<_> = reads.collect();
+        let pages: Vec<_> = stream::iter(reads).buffered(AT_ONCE).collect().await;
+        for (next, page) in proposed.iter().zip(pages) {
+            let Some((summary, page)) = self.noted(next.session, page)? else { continue };
+            self.summaries.extend(summary.map(|summary| (next.session, summary)));
+            if self.is_shown(next.session) {
+                let rest = self.take(next, next.before.0, page)?;
+                self.unread.extend(rest);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a session cannot be read; one that is gone is passed over.
+    fn noted<T>(&mut self, session: SessionId, read: Result<T>) -> Result<Option<T>> {
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Deleted) => Ok(None),
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+                self.damaged.push(Damaged::of(format!("session {session}"), &error));
+                Ok(None)
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -278,16 +354,12 @@ impl Scan<'_> {
         self.after.as_ref().is_some_and(|after| since.min(tail) > after.at)
     }
 
-    /// Returns whether a session that an index proposes is searched, and keeps its summary.
-    async fn is_shown(&mut self, id: SessionId) -> Result<bool> {
-        if !self.summaries.contains_key(&id) {
-            let session = self.store.load(id).await?;
-            self.summaries.insert(id, SessionSummary::from(&*session));
-        }
-        let Some(session) = self.summaries.get(&id) else { return Ok(false) };
+    /// Returns whether a session that an index proposes is searched.
+    fn is_shown(&self, id: SessionId) -> bool {
+        let Some(session) = self.summaries.get(&id) else { return false };
         // What the index has of another log was not left out when the session was listed.
         let is_indexed = self.index.as_ref().is_some_and(|index| index.through(id, session.head).is_some());
-        Ok(is_indexed && self.search.covers(session))
+        is_indexed && self.search.covers(session)
     }
 
     /// Notes that the end of a session was read, and goes on with what the index has of it.
@@ -298,20 +370,27 @@ impl Scan<'_> {
         }
     }
 
-    /// Reads the next events of a session. Returns what is left of it.
+    /// Returns the request for the last events between these two.
+    fn reads(after: Seq, before: Option<Seq>) -> ReadEvents {
+        let mut read = ReadEvents::last(EVENTS).with_types(types()).with_max_bytes(BYTES).with_after(after);
+        read.before = before;
+        read
+    }
+
+    /// Reads the next events of a listed session. Returns what is left of it.
     async fn read(&mut self, next: &Unread) -> Result<Option<Unread>> {
         let id = next.session;
-        if next.from == Source::Index && !self.is_shown(id).await? {
-            return Ok(None);
-        }
-        let mut read =
-            ReadEvents::last(EVENTS).with_types(types()).with_max_bytes(BYTES).with_after(next.after);
         let before = match next.before.0 {
             Some(before) => Some(before),
             None => self.begin(id).await?,
         };
-        read.before = before;
-        let page = self.store.read(id, read).await?;
+        let page = self.store.read(id, Self::reads(next.after, before)).await?;
+        self.take(next, before, page)
+    }
+
+    /// Looks at events that were read. Returns what is left to be read.
+    fn take(&mut self, next: &Unread, before: Option<Seq>, page: EventPage) -> Result<Option<Unread>> {
+        let id = next.session;
         let mut until = next.until;
         if let Some(Tail::Read(tail)) = self.tails.get(&id).filter(|_| next.from == Source::Index) {
             until = until.min(*tail);
