@@ -130,7 +130,12 @@ async fn read_only_server_is_named() {
     let ran = database.say("more\n");
     let place = format!("schema agent of database {} on 127.0.0.1", database.name);
     assert!(ran.code == 1 && ran.err.contains(&place), "{ran:?}");
-    assert!(ran.err.contains("the server is read-only, perhaps a standby; name the primary"), "{ran:?}");
+    assert!(
+        ran.err.contains(
+            "the server is no standby, but the user, the database or the server is set to read only"
+        ),
+        "{ran:?}"
+    );
 }
 
 /// A table that somebody removed is named by every command; none makes it again.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agent_core::clock::Effects;
@@ -290,10 +291,12 @@ async fn a_run_elsewhere_is_left_alone(site: Site) {
         .with_event(NewEvent::user_message(SECRET))
         .with_trigger(Trigger::BeginRun(LeaseRequest::new("another host", run).with_ttl(ttl)));
     let running = storage.sessions.commit(begin).await.unwrap().session;
+    let is_over = Arc::new(AtomicBool::new(false));
     let beats = {
         let (sessions, id, epoch) = (storage.sessions.clone(), chat.id(), running.epoch);
+        let is_over = is_over.clone();
         tokio::spawn(async move {
-            loop {
+            while !is_over.load(Ordering::Relaxed) {
                 sessions.leases().heartbeat(id, epoch).await.unwrap();
                 tokio::time::sleep(Duration::from_millis(40)).await;
             }
@@ -310,8 +313,9 @@ async fn a_run_elsewhere_is_left_alone(site: Site) {
         assert!(text.contains("another host") && text.contains("interrupt"), "{text}");
     }
     assert_eq!(*storage.sessions.load(chat.id()).await.unwrap(), *running, "{}", site.name);
-    beats.abort();
-    drop(beats.await);
+    // None is under way any more: one that is dropped may still arrive.
+    is_over.store(true, Ordering::Relaxed);
+    beats.await.unwrap();
     let begun = Instant::now();
     let done = chat.erase().now().await.unwrap();
     assert!(done.events > 0 && begun.elapsed() >= ttl, "{}: {:?}", site.name, begun.elapsed());
