@@ -63,10 +63,13 @@ impl Work<'_> {
         let mut query = SessionQuery::new().with_hidden().with_total().with_limit(PAGE_MAX);
         query.workspace = self.copy.workspace;
         let mut listed = pages(query, |query| self.copy.from.sessions.list(query));
+        let mut left_out = 0;
         while let Some(mut page) = self.page("sessions", listed.try_next().await)? {
-            self.tally().total = page.total;
             // The target makes a search index of its own, of what it has.
+            let listed = page.items.len();
             page.items.retain(|item| !item.is_of_search_index());
+            left_out += (listed - page.items.len()) as u64;
+            self.tally().total = page.total.map(|total| total.saturating_sub(left_out));
             before_restore(&*self.copy.to.sessions).await?;
             let ids: Vec<_> = page.items.iter().map(|item| (item.id, item.origin.parent())).collect();
             drop(page.items);

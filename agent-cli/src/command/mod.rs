@@ -119,7 +119,8 @@ pub(crate) enum Command {
     ///
     /// Searches find the same without an index, but read all messages. An index is never brought up to date by itself: run this
     /// once in a while, for example each night; searches read what is newer from the messages. It is kept in the store, in archived sessions
-    /// of the workspace default, and holds hashes of words. What it has of deleted sessions goes with the next run.
+    /// of the workspace default, and holds hashes of words. What it has of deleted sessions goes with the next run. Each tenant has its own, and
+    /// each owner (--owner) too.
     Index(IndexCommand),
     /// Check all stored data, and report damage
     ///

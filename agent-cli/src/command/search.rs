@@ -64,16 +64,27 @@ impl IndexCommand {
     pub(super) async fn run(self, site: &Site<'_>) -> Result<()> {
         let sessions = &site.storage.sessions;
         if self.remove {
-            sessions.remove_search_index().await?;
-            site.out.result(&json!({"removed": true}), "the search index is removed");
+            let removed = sessions.remove_search_index().await?;
+            let text = match removed {
+                0 => "there is no search index",
+                _ => "the search index is removed",
+            };
+            site.out.result(&json!({"removed": removed > 0}), text);
             return Ok(());
         }
         let updated = sessions.update_search_index().await?;
-        let text =
-            format!("{} new events of {} sessions are in the search index", updated.events, updated.sessions);
+        let (events, of) = (updated.events, updated.sessions);
+        let text = match updated.is_overtaken {
+            true => "another process updates the search index; this one has given up".to_owned(),
+            false => format!("new in the search index: {events} events, of {of} sessions"),
+        };
         site.out.result(&updated, &text);
-        if !updated.is_complete {
-            site.out.note("(not all sessions are in it: another process updates it, or some are damaged, which `chat verify` names)");
+        if !updated.is_complete && !updated.is_overtaken {
+            site.out.note("(some sessions are damaged and not in it; `chat verify` names them)");
+        }
+        if updated.leftovers > 0 {
+            let count = updated.leftovers;
+            site.out.note(&format!("({count} former parts of it keep their bytes, since a damaged session may be a fork of any other: see `chat verify`)"));
         }
         Ok(())
     }

@@ -168,7 +168,7 @@ impl World {
                 assert!(updated.is_complete);
             }
             Step::Wait { days } => self.now = self.now.plus_micros(days * DAY),
-            Step::Remove => handle.remove_search_index().await.unwrap(),
+            Step::Remove => drop(handle.remove_search_index().await.unwrap()),
         }
     }
 
@@ -387,4 +387,58 @@ async fn an_index_of_a_longer_log_is_made_anew() {
     here.check().await;
     here.apply(&Step::Update).await;
     here.check().await;
+}
+
+/// An update by a clock that is ahead does not hide what is said after it.
+#[tokio::test]
+async fn an_update_by_a_clock_ahead_hides_nothing() {
+    let mut world = World::new();
+    world.apply(&Step::Create).await;
+    world.apply(&Step::Say { session: 0, words: vec![0], count: 1, minutes: 0 }).await;
+    let now = world.now;
+    world.apply(&Step::Wait { days: 30 }).await;
+    world.apply(&Step::Update).await;
+    world.now = now;
+    world.apply(&Step::Create).await;
+    world.apply(&Step::Say { session: 1, words: vec![0], count: 1, minutes: 0 }).await;
+    world.check().await;
+}
+
+/// A part of an index that was deleted and not purged, as by an update that was cut off, goes with the next one.
+#[tokio::test]
+async fn a_removal_that_was_cut_off_is_finished_by_the_next_update() {
+    for removes in [false, true] {
+        let mut world = World::new();
+        world.apply(&Step::Create).await;
+        world.apply(&Step::Add { session: 0, words: vec![0], minutes: 0 }).await;
+        let segments = SessionQuery::new().with_label("hidden", "search-segment").with_hidden();
+        let segment = world.sessions.list(segments).await.unwrap().items[0].id;
+        let left = async |world: &World| {
+            world.sessions.blobs().list(BlobQuery::new(segment)).await.unwrap().items.len()
+        };
+        assert_eq!(left(&world).await, 1);
+        world.sessions.trigger(segment, Trigger::Delete(Reason::Collected)).await.unwrap();
+        assert_eq!(left(&world).await, 1);
+        world.apply(if removes { &Step::Remove } else { &Step::Update }).await;
+        assert_eq!(left(&world).await, 0, "{removes}");
+    }
+}
+
+/// Marking an index twice, as two importers do, is one event, and a mark takes neither time nor chance.
+#[tokio::test]
+async fn a_restore_is_noted_once() {
+    let mut world = World::new();
+    world.apply(&Step::Create).await;
+    world.apply(&Step::Add { session: 0, words: vec![0], minutes: 0 }).await;
+    let query = SessionQuery::new().with_label("hidden", "search-index").with_hidden();
+    let root = world.sessions.list(query).await.unwrap().items.remove(0);
+    let marks = [before_restore(&*world.sessions), before_restore(&*world.sessions)];
+    for noted in futures::future::join_all(marks).await {
+        noted.unwrap();
+    }
+    before_restore(&*world.sessions).await.unwrap();
+    let events = world.sessions.read(root.id, ReadEvents::first(100)).await.unwrap().events;
+    let noted: Vec<_> = events.iter().filter(|event| event.kind.as_str() == "x.search.outdated").collect();
+    assert_eq!(noted.len(), 1);
+    assert_eq!(noted[0].at, events[events.len() - 2].at);
 }

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 
-use crate::base::{Effects, Result, Seq, SessionId, Timestamp, WorkspaceId};
+use crate::base::{Error, Result, Seq, SessionId, Timestamp, WorkspaceId};
 use crate::search::query::Query;
 use crate::store::session::SessionStore;
 use crate::store::sessions::Sessions;
@@ -25,8 +25,8 @@ use segment::Row;
 pub(crate) use reader::is_broken;
 pub use update::IndexUpdate;
 
-/// Segments that are read at once.
-const AT_ONCE: usize = 8;
+/// Reads from a store that are under way at once.
+pub(crate) const AT_ONCE: usize = 8;
 
 /// Index that is asked for what a query looks for.
 #[derive(Debug)]
@@ -140,11 +140,12 @@ impl Sessions {
     ///
     /// A search with an index reads the events that may be found and those that are not indexed yet, instead of all; the hits are the same.
     /// The index has the sessions that the handle shows: those of the tenant, or those of an owner. It is never updated by itself: call this
-    /// once in a while, such as each hour, or when a search says that it has read as much as it may. Reads what was added since the last
-    /// update, and memory for about 100 MiB of texts. Of several updates at the same time one goes on.
+    /// once in a while, such as each hour, or when a search says that it has read as much as it may. It reads what was added since the last
+    /// update. In memory it has what 32 MiB of texts need, or segments of 64 MiB while these become one, which take several times that. Of
+    /// several updates at the same time one goes on.
     ///
     /// It is kept in archived sessions of the workspace `default` with the label `hidden`, and holds hashes of the words, with a key that is
-    /// stored beside them. What it has of deleted sessions goes with the next update.
+    /// stored beside them. What it has of deleted sessions goes with the next update that is complete.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
@@ -172,7 +173,8 @@ impl Sessions {
         update::update(self).await
     }
 
-    /// Removes the search index of this handle. Searches read all logs then.
+    /// Removes the search index of this handle. Searches read all logs then. Returns the number of sessions that it was kept in; 0 if there
+    /// was none.
     ///
     /// # Cancel safety
     ///
@@ -180,23 +182,34 @@ impl Sessions {
     ///
     /// # Errors
     ///
-    /// Any error of the store.
-    pub async fn remove_search_index(&self) -> Result<()> {
+    /// Any error of the store; `Unsupported` if bytes of it are left, since the store cannot purge, or a damaged session may be a fork of any
+    /// other.
+    pub async fn remove_search_index(&self) -> Result<u64> {
+        let (mut removed, mut left) = (0, 0);
         // The sessions that name segments first.
-        for (id, _) in root::all(self).await? {
-            root::remove(self, id).await?;
+        for part in root::parts(self).await? {
+            match root::remove(self, part.id).await? {
+                true => removed += 1,
+                false => left += 1,
+            }
         }
-        Ok(())
+        match left {
+            0 => Ok(removed),
+            _ => Err(Error::unsupported(format!(
+                "the search index is removed, but {left} of its sessions keep their bytes: the store cannot purge, or a damaged session may \
+                 be a fork of any other; verify the store, then remove the index again"
+            ))),
+        }
     }
 }
 
 /// For those who [restore](crate::commit::Commit::restore) sessions: makes searches look at all sessions again, whatever their times, until the
-/// next update of the index. Call it before the first commit of each session that is restored: a session that was last active before the
-/// last update is not found otherwise.
+/// next update of the index. Call it before the first commit of each session that is restored, and after the last one, if the index is updated
+/// meanwhile: a session that was last active before the last update is not found otherwise.
 ///
 /// # Errors
 ///
 /// Any error of the store.
 pub async fn before_restore(store: &dyn SessionStore) -> Result<()> {
-    root::outdate(store, &Effects::default()).await
+    root::outdate(store).await
 }

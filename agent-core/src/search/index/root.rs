@@ -9,7 +9,8 @@ use sha2::{Digest, Sha256};
 
 use crate::base::json::RawJson;
 use crate::base::{
-    BlobName, Effects, ErrorKind, Reason, Result, Seq, SessionId, SessionState, Timestamp, WorkspaceId,
+    BlobName, CommitId, Effects, ErrorKind, Reason, Result, Seq, SessionId, SessionState, Timestamp,
+    WorkspaceId, uuid_of,
 };
 use crate::commit::{Commit, Trigger};
 use crate::event::{EventType, NewEvent};
@@ -64,6 +65,8 @@ pub(super) struct SegmentRef {
 pub(super) struct Root {
     pub(super) id: SessionId,
     pub(super) head: Seq,
+    /// Time of its last event.
+    at: Timestamp,
     /// Its state; `None` if this version does not read it.
     pub(super) manifest: Option<Manifest>,
 }
@@ -110,37 +113,44 @@ impl SessionSummary {
     /// Returns whether the session belongs to a [search index](Sessions::update_search_index): its data are derived from other sessions, and
     /// nobody has said anything in it.
     pub fn is_of_search_index(&self) -> bool {
-        let label = self.attributes.labels.get(HiddenSession::LABEL);
-        self.status.state == SessionState::Archived
-            && label.is_some_and(|label| label == ROOT || label == SEGMENT)
-            && self.attributes.title.is_none()
-            && self.counts == Counts::default()
+        self.status.state == SessionState::Archived && is_part(self)
     }
 }
 
-/// Returns all sessions that the handle shows of indexes, in any order: those with the state of one, or those with segments.
-async fn labelled(store: &dyn SessionStore, label: &str) -> Result<Vec<SessionSummary>> {
+/// Returns whether a session is a part of an index that is there, or that was deleted and still has its bytes: a purge takes the labels.
+fn is_part(session: &SessionSummary) -> bool {
+    let label = session.attributes.labels.get(HiddenSession::LABEL);
+    label.is_some_and(|label| label == ROOT || label == SEGMENT)
+        && session.attributes.title.is_none()
+        && session.counts == Counts::default()
+}
+
+/// Returns the parts of indexes with this label and one of these states that the handle shows.
+async fn labelled<const N: usize>(
+    store: &dyn SessionStore,
+    label: &str,
+    states: [SessionState; N],
+) -> Result<Vec<SessionSummary>> {
     let query = SessionQuery::new().with_label(HiddenSession::LABEL, label).with_limit(PAGE_MAX);
-    let query = query.with_states([SessionState::Archived]);
+    let query = query.with_states(states);
     let pages: Vec<_> = pages(query, |query| store.list(query)).try_collect().await?;
-    Ok(pages.into_iter().flat_map(|page| page.items).filter(SessionSummary::is_of_search_index).collect())
+    Ok(pages.into_iter().flat_map(|page| page.items).filter(is_part).collect())
 }
 
 impl Root {
     /// Finds the index that a handle made: the oldest, if several processes began one.
     pub(super) async fn find(sessions: &Sessions) -> Result<Option<Self>> {
-        let found = labelled(&**sessions, ROOT).await?;
+        let found = labelled(&**sessions, ROOT, [SessionState::Archived]).await?;
         let own = found.iter().filter(|session| session.owner.as_ref() == sessions.owner());
         let Some(root) = own.min_by_key(|session| session.id) else { return Ok(None) };
-        Self::read(&**sessions, root.id).await
+        Self::read(&**sessions, root).await
     }
 
     /// Reads the state of an index.
-    async fn read(store: &dyn SessionStore, id: SessionId) -> Result<Option<Self>> {
-        let head = store.load(id).await?.head;
+    async fn read(store: &dyn SessionStore, session: &SessionSummary) -> Result<Option<Self>> {
         let (index, outdated) = (event_type("index")?, event_type("outdated")?);
         let read = ReadEvents::last(EVENTS).with_types([index.clone(), outdated]);
-        let events = store.read(id, read).await?.events;
+        let events = store.read(session.id, read).await?.events;
         let Some(last) = events.last() else { return Ok(None) };
         let state = events.iter().rev().find(|event| event.kind == index);
         let parsed = state.and_then(|event| event.payload.to::<Manifest>().ok());
@@ -148,7 +158,8 @@ impl Root {
         if let Some(manifest) = manifest.as_mut().filter(|_| last.kind != index) {
             manifest.updated_at = None;
         }
-        Ok(Some(Self { id, head: head.max(last.seq), manifest }))
+        // The list may be older, and others may have changed labels.
+        Ok(Some(Self { id: session.id, head: session.head.max(last.seq), at: last.at, manifest }))
     }
 
     /// Begins an index.
@@ -156,7 +167,7 @@ impl Root {
         let manifest = Manifest::new(sessions.effects());
         let event = manifest.event()?;
         let (id, head) = create(sessions, ROOT, sessions.effects().new_session_id(), event).await?;
-        Ok(Self { id, head, manifest: Some(manifest) })
+        Ok(Self { id, head, at: sessions.effects().now(), manifest: Some(manifest) })
     }
 
     /// Stores a new state, if nobody else has changed the index since. Returns false if somebody has.
@@ -199,35 +210,39 @@ pub(super) async fn put(sessions: &Sessions, bytes: Bytes) -> Result<SegmentRef>
     Ok(segment)
 }
 
-/// Deletes sessions of an index, with their bytes if the store can.
-pub(super) async fn remove(sessions: &Sessions, id: SessionId) -> Result<()> {
+/// Deletes a part of an index, also one that is deleted already, with its bytes. Returns false if these are still there: the store cannot purge, or a damaged session may be a
+/// fork of this one.
+pub(super) async fn remove(sessions: &Sessions, id: SessionId) -> Result<bool> {
     let deleted = match sessions.trigger(id, Trigger::Delete(Reason::Collected)).await {
         Ok(committed) => committed.session,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Deleted) => return Ok(()),
+        Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(true),
         Err(error) => return Err(error),
     };
     match sessions.purge(Purge::new(id, deleted.head)).await {
-        Err(error) if *error.kind() == ErrorKind::Unsupported => Ok(()),
-        purged => purged.map(drop),
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Corrupt) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
-/// Returns the sessions of indexes of this handle, with the time of each: those that name segments first.
-pub(super) async fn all(sessions: &Sessions) -> Result<Vec<(SessionId, Timestamp)>> {
-    let mut found = labelled(&**sessions, ROOT).await?;
-    found.extend(labelled(&**sessions, SEGMENT).await?);
+/// Returns the parts of indexes of this handle whose bytes are there: those that name segments first.
+pub(super) async fn parts(sessions: &Sessions) -> Result<Vec<SessionSummary>> {
+    let states = [SessionState::Archived, SessionState::Deleted];
+    let mut found = labelled(&**sessions, ROOT, states).await?;
+    found.extend(labelled(&**sessions, SEGMENT, states).await?);
     found.retain(|session| session.owner.as_ref() == sessions.owner());
-    Ok(found.iter().map(|session| (session.id, session.created_at)).collect())
+    Ok(found)
 }
 
-/// Makes each index look at all sessions again.
-pub(super) async fn outdate(store: &dyn SessionStore, effects: &Effects) -> Result<()> {
-    for session in labelled(store, ROOT).await? {
-        let root = Root::read(store, session.id).await?;
-        let is_trusted = |root: Root| root.manifest.is_some_and(|manifest| manifest.updated_at.is_some());
-        if root.is_some_and(is_trusted) {
+/// Makes each index look at all sessions again. Of several that note it of one state, one does.
+pub(super) async fn outdate(store: &dyn SessionStore) -> Result<()> {
+    for session in labelled(store, ROOT, [SessionState::Archived]).await? {
+        let Some(root) = Root::read(store, &session).await? else { continue };
+        if root.manifest.is_some_and(|manifest| manifest.updated_at.is_some()) {
             let event = NewEvent::new(event_type("outdated")?, RawJson::of(&())?);
-            let commit = Commit::seal(effects, session.id, session.head).with_event(event);
+            let state = root.head.get().to_string();
+            let id = CommitId::from_uuid(uuid_of(root.id.as_uuid(), &["outdated", &state]));
+            let commit = Commit::new(id, root.id, root.at, root.head).with_event(event);
             commit_with_retry(store, true, commit).await?;
         }
     }

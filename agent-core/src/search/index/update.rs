@@ -39,7 +39,12 @@ pub struct IndexUpdate {
     pub events: u64,
     /// Number of segments that the index has.
     pub segments: u64,
-    /// False if another update was faster, or sessions could not be read. Searches are right all the same, and read more.
+    /// Number of former parts of the index whose bytes could not be removed: the store cannot purge, or a damaged session may be a fork of
+    /// any other. The next update tries again.
+    pub leftovers: u64,
+    /// True if another update was faster. This one has given up then, and what it has counted may be counted by the other.
+    pub is_overtaken: bool,
+    /// False if the update was overtaken, or sessions could not be read. Searches are right all the same, and read more.
     pub is_complete: bool,
 }
 
@@ -60,6 +65,8 @@ struct Update<'a> {
     rows: Vec<Vec<SessionId>>,
     through: HashMap<SessionId, Seq>,
     builder: Builder,
+    /// Time of the last activity of all sessions.
+    newest: Timestamp,
     report: IndexUpdate,
 }
 
@@ -77,6 +84,7 @@ pub(super) async fn update(sessions: &Sessions) -> Result<IndexUpdate> {
         rows: Vec::new(),
         through: HashMap::new(),
         builder: Builder::default(),
+        newest: Timestamp::MIN,
         report: IndexUpdate { is_complete: true, ..IndexUpdate::default() },
     };
     update.read_rows().await?;
@@ -138,6 +146,7 @@ impl Update<'_> {
                 let is_hidden = session.is_of_search_index()
                     || HiddenSession::of(session.id, session.workspace, &session.attributes).is_some();
                 if !is_hidden {
+                    self.newest = self.newest.max(session.last_active_at);
                     let (id, workspace, head) = (session.id, session.workspace, session.head);
                     found.push(Behind { id, workspace, head, last_active_at: session.last_active_at });
                 }
@@ -222,8 +231,7 @@ impl Update<'_> {
             if let Some(new) = new {
                 root::remove(self.sessions, new.session).await?;
             }
-            self.report.is_complete = false;
-            return Ok(false);
+            return Ok(self.overtaken());
         }
         self.manifest = manifest;
         self.rows.splice(range, new.map(|_| rows));
@@ -262,20 +270,30 @@ impl Update<'_> {
         (run >= MERGED && bytes <= MERGED_BYTES).then_some(range)
     }
 
+    /// Notes that another update was faster. Returns false.
+    const fn overtaken(&mut self) -> bool {
+        (self.report.is_overtaken, self.report.is_complete) = (true, false);
+        false
+    }
+
     /// Notes that all is indexed, and removes what belongs to no index.
     async fn end(&mut self, began: Timestamp) -> Result<()> {
         let mut manifest = self.manifest.clone();
-        manifest.updated_at = self.report.is_complete.then_some(began);
+        // Not by a clock that is ahead of those of the writers.
+        manifest.updated_at = self.report.is_complete.then_some(began.min(self.newest));
         let is_new = self.root.manifest.as_ref() != Some(&manifest);
         if is_new && !self.root.store(self.sessions, manifest).await? {
-            self.report.is_complete = false;
+            self.overtaken();
             return Ok(());
         }
         self.report.segments = self.manifest.segments.len() as u64;
-        for (id, at) in root::all(self.sessions).await? {
-            let is_used = id == self.root.id || self.manifest.segments.iter().any(|of| of.session == id);
-            if !is_used && at.plus_micros(LEFTOVER) < began {
-                root::remove(self.sessions, id).await?;
+        for part in root::parts(self.sessions).await? {
+            let is_deleted = part.status.state == SessionState::Deleted;
+            let is_used =
+                part.id == self.root.id || self.manifest.segments.iter().any(|of| of.session == part.id);
+            let is_old = part.created_at.plus_micros(LEFTOVER) < began;
+            if (is_deleted || !is_used && is_old) && !root::remove(self.sessions, part.id).await? {
+                self.report.leftovers += 1;
             }
         }
         Ok(())

@@ -10,6 +10,7 @@ mod ledger;
 mod listing;
 mod maintenance;
 mod refusals;
+mod search_index;
 mod shared;
 mod sharing;
 mod signed;

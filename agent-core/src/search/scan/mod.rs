@@ -1,9 +1,10 @@
 //! Search in the logs, newest events first, up to a number of bytes; of what is indexed, only what the index proposes.
 
+mod proposed;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
-use futures::{FutureExt, StreamExt, stream};
 use uuid::Uuid;
 
 use crate::base::{Error, ErrorKind, Result, Seq, SessionId, Timestamp};
@@ -19,9 +20,6 @@ use crate::store::page::{Damaged, PageQuery};
 use crate::store::read::{EventPage, ReadEvents};
 use crate::store::session::{Consistency, SessionQuery, SessionStore};
 use crate::store::sessions::Sessions;
-
-/// Reads of what an index proposes that are under way at once.
-const AT_ONCE: usize = 8;
 
 /// Events and bytes of one read.
 const EVENTS: usize = 200;
@@ -89,26 +87,12 @@ struct Scan<'a> {
     bytes_left: usize,
 }
 
-/// Reads events of a session, and its summary if that is not known.
-async fn fetch(
-    store: &dyn SessionStore,
-    id: SessionId,
-    is_known: bool,
-    read: ReadEvents,
-) -> Result<(Option<SessionSummary>, EventPage)> {
-    let summary = match is_known {
-        true => None,
-        false => Some(SessionSummary::from(&*store.load(id).await?)),
-    };
-    Ok((summary, store.read(id, read).await?))
-}
-
 /// Searches the logs of a store.
 pub(crate) async fn scan(sessions: &Sessions, search: &Search) -> Result<SearchPage> {
     let query = Query::parse(&search.text)?;
     let after = search.cursor.as_ref().map(|cursor| Place::of(cursor, search.fingerprint())).transpose()?;
-    // An index may be replaced while it is read.
-    for _ in 0..3 {
+    // An index may be replaced while it is read, and is then read once more.
+    for _ in 0..2 {
         let index = match Index::open(sessions, &query).await {
             Ok(Some(index)) => index,
             Ok(None) => break,
@@ -201,61 +185,6 @@ impl Scan<'_> {
         }
     }
 
-    /// Returns events if they are to be read now, and not behind others.
-    async fn ready(&mut self, next: Unread) -> Result<Option<Unread>> {
-        if let Source::Segment { number, until, since } = next.from {
-            self.propose(number).await?;
-            if !self.is_passed(next.session, since) {
-                self.unread.push(Unread { until, from: Source::Index, ..next });
-            }
-            return Ok(None);
-        }
-        if let Some(Tail::Unread(waiting)) = self.tails.get_mut(&next.session)
-            && next.from == Source::Index
-        {
-            waiting.push(next);
-            return Ok(None);
-        }
-        Ok(Some(next))
-    }
-
-    /// Returns proposed events with those that are proposed next, since each that is read by itself waits for the store.
-    async fn with_more(&mut self, first: Unread) -> Result<Vec<Unread>> {
-        let mut proposed = vec![first];
-        while proposed.len() < AT_ONCE {
-            self.list().await?;
-            let floor = self.floor();
-            let is_next =
-                |next: &Unread| next.from != Source::List && floor.is_none_or(|floor| next.until >= floor);
-            if !self.unread.peek().is_some_and(is_next) {
-                break;
-            }
-            let Some(next) = self.unread.pop() else { break };
-            proposed.extend(self.ready(next).await?);
-        }
-        Ok(proposed)
-    }
-
-    /// Reads events that an index proposes.
-    async fn read_proposed(&mut self, proposed: Vec<Unread>) -> Result<()> {
-        let store = self.store;
-        let reads = proposed.iter().map(|next| {
-            let is_known = self.summaries.contains_key(&next.session);
-            fetch(store, next.session, is_known, Self::reads(next.after, next.before.0)).boxed()
-        });
-        let reads: Vec<_> = reads.collect();
-        let pages: Vec<_> = stream::iter(reads).buffered(AT_ONCE).collect().await;
-        for (next, page) in proposed.iter().zip(pages) {
-            let Some((summary, page)) = self.noted(next.session, page)? else { continue };
-            self.summaries.extend(summary.map(|summary| (next.session, summary)));
-            if self.is_shown(next.session) {
-                let rest = self.take(next, next.before.0, page)?;
-                self.unread.extend(rest);
-            }
-        }
-        Ok(())
-    }
-
     /// Notes that a session cannot be read; one that is gone is passed over.
     fn noted<T>(&mut self, session: SessionId, read: Result<T>) -> Result<Option<T>> {
         match read {
@@ -323,50 +252,6 @@ impl Scan<'_> {
         self.unread.push(Unread { until, session, before: Reverse(None), after, from: Source::List });
         if indexed.is_some() {
             self.tails.insert(session, Tail::Unread(Vec::new()));
-        }
-    }
-
-    /// Takes the next proposal of a segment.
-    async fn propose(&mut self, number: usize) -> Result<()> {
-        let Some(index) = &mut self.index else { return Ok(()) };
-        let search = self.search;
-        let wanted = |session, workspace| {
-            search.session.is_none_or(|id| id == session) && search.workspace.is_none_or(|id| id == workspace)
-        };
-        let next = index.next(self.store, number, wanted).await;
-        let next = next.inspect_err(|error| self.is_index_broken = index::is_broken(error))?;
-        let Some(next) = next else { return Ok(()) };
-        let before = Reverse(Some(next.last.next()));
-        let after = Seq::new(next.first.get().saturating_sub(1));
-        let from = Source::Segment { number, until: next.until, since: next.since };
-        self.unread.push(Unread { until: next.bound, session: next.session, before, after, from });
-        Ok(())
-    }
-
-    /// Returns whether all events of a session since this place were looked at for earlier pages.
-    fn is_passed(&self, session: SessionId, since: Timestamp) -> bool {
-        let tail = match self.tails.get(&session) {
-            // Its times are not known.
-            Some(Tail::Unread(_)) => return false,
-            Some(Tail::Read(tail)) => *tail,
-            None => Timestamp::MAX,
-        };
-        self.after.as_ref().is_some_and(|after| since.min(tail) > after.at)
-    }
-
-    /// Returns whether a session that an index proposes is searched.
-    fn is_shown(&self, id: SessionId) -> bool {
-        let Some(session) = self.summaries.get(&id) else { return false };
-        // What the index has of another log was not left out when the session was listed.
-        let is_indexed = self.index.as_ref().is_some_and(|index| index.through(id, session.head).is_some());
-        is_indexed && self.search.covers(session)
-    }
-
-    /// Notes that the end of a session was read, and goes on with what the index has of it.
-    fn end_tail(&mut self, id: SessionId, until: Timestamp) {
-        let Some(tail) = self.tails.get_mut(&id) else { return };
-        if let Tail::Unread(waiting) = std::mem::replace(tail, Tail::Read(until)) {
-            self.unread.extend(waiting);
         }
     }
 
