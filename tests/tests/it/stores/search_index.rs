@@ -58,4 +58,4 @@ async fn what_comes_in_is_found_behind_an_index(site: Site) {
     assert_eq!(found(&copy).await, 3, "{}", site.name);
 }
 
-each_store!(what_comes_in_is_found_behind_an_index);
+each_store!(what_comes_in_is_found_behind_an_index and files);
