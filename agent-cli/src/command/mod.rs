@@ -222,6 +222,8 @@ impl Command {
             | Self::Session(SessionCommand::List { tenants, .. })
             | Self::Device(DeviceCommand::List { tenants, .. })
             | Self::Audit(AuditCommand { tenants, .. })
+            | Self::Search(SearchCommand { tenants, .. })
+            | Self::Index(IndexCommand { tenants, .. })
             | Self::Sweep(sweep::Sweep { tenants, .. })
             | Self::Verify { tenants }
             | Self::Rebuild { tenants } => Some(tenants),

@@ -6,9 +6,10 @@ use agent_core::{SessionId, WorkspaceId};
 use serde_json::json;
 
 use super::site::Site;
+use super::tenants::AllTenants;
 use crate::failure::Result;
 use crate::help::examples;
-use crate::screen::minute;
+use crate::screen::{counted, minute};
 
 /// Options of `chat search`.
 #[derive(Clone, Debug, clap::Args)]
@@ -29,6 +30,8 @@ pub(crate) struct SearchCommand {
     /// Cursor of the next page, as the previous page printed it
     #[arg(long, value_name = "CURSOR")]
     after: Option<Cursor>,
+    #[command(flatten)]
+    pub(super) tenants: AllTenants,
 }
 
 impl SearchCommand {
@@ -52,12 +55,14 @@ impl SearchCommand {
 }
 
 /// Options of `chat index`.
-#[derive(Clone, Copy, Debug, clap::Args)]
-#[command(after_help = examples!("chat index", "chat index --remove"))]
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = examples!("chat index --all-tenants", "chat index --remove"))]
 pub(crate) struct IndexCommand {
     /// Remove the index
     #[arg(long)]
     remove: bool,
+    #[command(flatten)]
+    pub(super) tenants: AllTenants,
 }
 
 impl IndexCommand {
@@ -73,10 +78,10 @@ impl IndexCommand {
             return Ok(());
         }
         let updated = sessions.update_search_index().await?;
-        let (events, of) = (updated.events, updated.sessions);
+        let (events, of) = (counted(updated.events, "event"), counted(updated.sessions, "session"));
         let text = match updated.is_overtaken {
             true => "another process updates the search index; this one has given up".to_owned(),
-            false => format!("new in the search index: {events} events, of {of} sessions"),
+            false => format!("new in the search index: {events}, of {of}"),
         };
         site.out.result(&updated, &text);
         if !updated.is_complete && !updated.is_overtaken {

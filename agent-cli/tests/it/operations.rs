@@ -42,6 +42,8 @@ async fn commands_report_the_tenants_they_skipped() {
             &["device", "list"],
             &["workspace", "gc", "--dry-run"],
             &["sweep", "--purge-deleted", "0", "--dry-run"],
+            &["search", "word"],
+            &["index", "--remove"],
         ] {
             let ran = site.run(args);
             assert_eq!(ran.code, 0, "{kind} {args:?}: {ran:?}");
@@ -97,6 +99,8 @@ async fn a_store_without_tenants_is_reported_as_such() {
             &["workspace", "list"],
             &["device", "list"],
             &["audit"],
+            &["search", "word"],
+            &["index"],
             &["workspace", "gc", "--yes"],
             &["sweep", "--purge-deleted", "0", "--yes"],
         ] {
