@@ -16,7 +16,7 @@ use crate::stores::{Address, address};
 const GLOBAL: &str = "Global options";
 
 /// Options of the conversation; most of them also apply to every command.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// Data folder, same as --store files:DIR (default: the data folder of the user)
     #[arg(long, value_name = "DIR", global = true, conflicts_with = "store", help_heading = GLOBAL)]

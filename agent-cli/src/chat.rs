@@ -5,16 +5,17 @@ use std::error::Error;
 use std::time::Duration;
 
 use agent_core::event::{Event, EventPayload};
-use agent_core::model::{Actor, Role, Workspace};
+use agent_core::model::{Actor, Attributes, Role, Workspace};
 use agent_core::search::Hit;
 use agent_core::state::{Reason, SessionState};
 use agent_core::text::marked;
-use agent_core::{DeviceId, RunId, Seq};
+use agent_core::{DeviceId, RunId, Seq, SessionId};
 use agent_runtime::{AgentRuntime, Conversation, Input as UserInput, Queued, Run, RunOutcome, Update};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::args::Args;
 use crate::attach::Attachments;
 use crate::failure::full_text;
 use crate::input::{Input, Reader};
@@ -43,8 +44,10 @@ pub(crate) struct ChatContext {
 /// State of the conversation.
 pub(crate) struct Chat {
     pub(crate) place: ChatContext,
+    /// Options of the command line, with the model that was chosen last.
+    pub(crate) args: Args,
     pub(crate) workspace: Workspace,
-    device: DeviceId,
+    pub(crate) device: DeviceId,
     pub(crate) handle: Conversation,
     pub(crate) screen: Screen,
     reader: Reader,
@@ -69,6 +72,8 @@ pub(crate) struct Chat {
     failed: bool,
     /// Exit code, if the program is to end.
     end: Option<u8>,
+    /// Session that another program has put in the place of this one.
+    superseded_by: Option<SessionId>,
 }
 
 /// Runs and events of this program.
@@ -112,6 +117,7 @@ const fn incomplete(reason: Reason, is_answered: bool) -> Option<&'static str> {
 impl Chat {
     pub(crate) fn new(
         place: ChatContext,
+        args: Args,
         workspace: Workspace,
         device: DeviceId,
         handle: Conversation,
@@ -122,6 +128,7 @@ impl Chat {
         Ok(Self {
             events: handle.follow(seen),
             place,
+            args,
             workspace,
             device,
             handle,
@@ -138,6 +145,7 @@ impl Chat {
             terminations: signal(SignalKind::terminate())?,
             failed: false,
             end: None,
+            superseded_by: None,
         })
     }
 
@@ -173,6 +181,9 @@ impl Chat {
                     self.end = Some(130);
                 },
                 _ = self.terminations.recv() => self.end = Some(143),
+            }
+            if let Some(branch) = self.superseded_by.take() {
+                self.follow_branch(branch).await;
             }
         }
         let ended = self.place.agent.shutdown(Duration::ZERO).await;
@@ -224,12 +235,27 @@ impl Chat {
 
     /// Switches to another session.
     pub(crate) async fn go_to(&mut self, handle: Conversation) {
+        self.turn_to(handle);
+        self.record_session().await;
+        self.announce().await;
+    }
+
+    /// Reads and follows another session from now on.
+    pub(crate) fn turn_to(&mut self, handle: Conversation) {
         self.seen = handle.record().head;
         self.events = handle.follow(self.seen);
         self.own = Own::default();
         self.handle = handle;
-        self.record_session().await;
-        self.announce().await;
+    }
+
+    /// Returns who writes the messages.
+    pub(crate) fn actor(&self) -> Actor {
+        Actor::named(Role::User, self.device.as_str()).unwrap_or(Actor::USER)
+    }
+
+    /// Records a message that was sent, so that it is not shown again.
+    pub(crate) fn said(&mut self, text: Option<String>) {
+        self.own.unseen.extend(text);
     }
 
     /// Records the session as the one that the device used last, with which the next start continues.
@@ -281,7 +307,7 @@ impl Chat {
 
     /// Sends a message, and shows the answer.
     async fn send(&mut self, text: String) {
-        let actor = Actor::named(Role::User, self.device.as_str()).unwrap_or(Actor::USER);
+        let actor = self.actor();
         let sent = async {
             let message = self.attachments.message(&self.handle, &text).await?;
             self.handle.prompt(UserInput::from(message).with_actor(actor)).await
@@ -302,7 +328,7 @@ impl Chat {
         match run.queued().cloned() {
             Some(queued) => self.wait(queued).await,
             None => {
-                self.own.unseen.push_back(text);
+                self.said(Some(text));
                 self.show(run).await;
             }
         }
@@ -498,6 +524,11 @@ impl Chat {
             }
         };
         self.seen = event.seq;
+        if let Ok(EventPayload::SessionUpdated(patch)) = event.decode()
+            && let Some(Some(branch)) = patch.references.get(Attributes::SUPERSEDED_BY)
+        {
+            self.superseded_by = branch.parse().ok();
+        }
         if self.own.has(&event) {
             return;
         }

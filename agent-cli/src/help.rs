@@ -11,6 +11,16 @@ macro_rules! slash_commands {
   /search WORDS find messages in the sessions of this workspace
   /open N       switch to the session of hit N of /search, and show it
   /fork         copy this session, and switch to the copy
+  /edit TEXT    send another message in the place of your last one, or of
+                message N of /history: /edit #N TEXT
+  /retry        ask for another answer to your last message
+  /undo         take back your last message and what followed
+  /rewind N     go back to message N of /history; what followed is left out
+  /branches     list what was edited, retried or taken back; /restore N
+                continues one of them
+  /title [TEXT] show the title of this session, or set it
+  /copy         copy the last answer to the clipboard of the terminal
+  /model [NAME] show the model that answers, or choose another, as --model does
   /attach FILE  send a file with the next message, or alone with an empty
                 line; /detach sends none
   /files        list the files in this session

@@ -6,6 +6,7 @@ mod chat;
 mod command;
 mod consent;
 mod content;
+mod edits;
 mod failure;
 mod files;
 mod help;

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use agent_core::DeviceId;
 use agent_core::clock::Effects;
 use agent_core::event::{EventPayload, EventType};
 use agent_core::model::Workspace;
 use agent_core::store::ReadEvents;
+use agent_core::{DeviceId, Storage};
 use agent_runtime::context::ContextLimits;
 use agent_runtime::{AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, NewWorkspace, ToolMode};
 
@@ -36,7 +36,7 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat> {
         (Reader::pipe(), None)
     };
     let screen = Screen::new(terminal, printer);
-    let mut chat = Chat::new(place, workspace, device, handle, reader, screen).map_err(Failure::other)?;
+    let mut chat = Chat::new(place, args.clone(), workspace, device, handle, reader, screen).map_err(Failure::other)?;
     chat.record_session().await;
     Ok(chat)
 }
@@ -46,7 +46,19 @@ pub(crate) async fn agent(args: &Args, device: &DeviceId, mode: ToolMode) -> Res
     let servers = Servers::new(args)?;
     let address = args.address()?;
     let tenant = args.tenant.clone().unwrap_or_default();
-    let (storage, data) = (args.of_owner(address.tenants().await?.tenant(&tenant)), address.shown());
+    let storage = args.of_owner(address.tenants().await?.tenant(&tenant));
+    agent_on(storage, servers, address.shown(), args, device, mode)
+}
+
+/// Builds the agent on a store that is open already, with the model of the options.
+pub(crate) fn agent_on(
+    storage: Storage,
+    servers: Servers,
+    data: String,
+    args: &Args,
+    device: &DeviceId,
+    mode: ToolMode,
+) -> Result<ChatContext> {
     let effects = Effects::default();
     let name = short(device);
     let mut config = Config::default()
@@ -116,7 +128,7 @@ async fn session(
     // A new session has replaced a main session that was deleted.
     workspace.main_session = main.id();
     let handle = match agent.workspaces().last_session(device, workspace.id).await? {
-        Some(last) if last != main.id() => agent.conversation_by_id(last).await?,
+        Some(last) if last != main.id() => agent.conversation_by_id(last).await?.in_place().await?,
         _ => main,
     };
     Ok((handle, workspace))

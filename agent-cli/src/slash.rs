@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_core::event::Decision;
+use agent_core::event::{Decision, EventType};
 use agent_core::model::{Patch, Title};
 use agent_core::search::Search;
 use agent_core::session::SessionSummary;
@@ -43,6 +43,16 @@ impl Chat {
             ("search", words) => self.search(words).await,
             ("open", number) => self.open_hit(number).await,
             ("fork", "") => self.fork().await,
+            ("edit", "") => return self.refuse("write the message: /edit TEXT, or /edit #N TEXT"),
+            ("edit", what) => self.edit(what).await,
+            ("retry", "") => self.retry().await,
+            ("undo", "") => self.undo().await,
+            ("rewind", number) => self.rewind(number).await,
+            ("branches", "") => self.branches().await,
+            ("restore", number) => self.restore(number).await,
+            ("title", title) => self.title(title).await,
+            ("copy", "") => self.copy().await,
+            ("model", name) => return self.model(name).await,
             ("attach", "") => return self.refuse("name the file: /attach FILE"),
             ("attach", path) => return self.attach(Path::new(path)).await,
             ("detach", "") => {
@@ -66,8 +76,9 @@ impl Chat {
             ("help", "") => return self.screen.line(SLASH_COMMANDS),
             ("quit" | "exit", "") => return self.quit(),
             _ => {
+                let meant = nearest(name).map_or_else(String::new, |name| format!("did you mean /{name}? "));
                 return self.refuse(&format!(
-                    "unknown command /{}; type /help for a list, or //{} to send it as a message",
+                    "unknown command /{}; {meant}type /help for a list, or //{} to send it as a message",
                     cut(line),
                     cut(line)
                 ));
@@ -84,8 +95,7 @@ impl Chat {
         for (name, value) in [
             ("workspace", workspace.name.as_str()),
             ("id", &workspace.id.to_string()),
-            ("provider", workspace.provider.as_deref().unwrap_or("offline")),
-            ("model", "echo"),
+            ("model", &self.args.model.to_string()),
             ("session", &self.handle.id().to_string()),
             ("messages", &counts.messages().to_string()),
             ("last used", &minute(workspace.last_accessed)),
@@ -118,8 +128,14 @@ impl Chat {
         for damage in &page.damaged {
             self.screen.line(&format!("({damage})"));
         }
-        for line in page.events.iter().filter_map(spoken) {
-            self.screen.echo(&line);
+        for event in &page.events {
+            let Some(line) = spoken(event) else { continue };
+            // For /edit and /rewind.
+            let is_said = [EventType::USER_MESSAGE, EventType::AGENT_MESSAGE].contains(&event.kind);
+            match is_said && self.screen.is_terminal {
+                true => self.screen.echo(&format!("#{} {line}", event.seq)),
+                false => self.screen.echo(&line),
+            }
         }
         if page.events.is_empty() {
             self.screen.line("(no messages yet)");
@@ -330,5 +346,29 @@ impl Chat {
         self.own_head();
         self.screen.note(&format!("{summary}\n(this stands for the messages so far; the log keeps them)"));
         Ok(())
+    }
+}
+
+/// Returns the command whose name is most like this one, if any is.
+fn nearest(name: &str) -> Option<&'static str> {
+    let names = SLASH_COMMANDS.split('/').skip(1);
+    let names = names.map(|text| text.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default());
+    let like = names.map(|known| (strsim::damerau_levenshtein(known, name), known));
+    let (distance, known) = like.filter(|(_, known)| !known.is_empty()).min()?;
+    (distance <= known.len().min(4) / 2).then_some(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn the_nearest_command_is_named() {
+        for (typed, meant) in [("serch", "search"), ("udno", "undo"), ("switc", "switch"), ("quti", "quit")] {
+            assert_eq!(nearest(typed), Some(meant), "{typed}");
+        }
+        for typed in ["", "x", "frobnicate", "usr"] {
+            assert_eq!(nearest(typed).filter(|name| *name != "run"), None, "{typed}");
+        }
     }
 }

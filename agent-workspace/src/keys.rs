@@ -1,7 +1,7 @@
 //! Sessions by the host's own keys: lookup, and the session to create if there is none.
 //!
-//! A key has one living session at most. Each session that is created after the deletion of the one before it has the next
-//! *generation*, from which, with the workspace and the key, its id is derived.
+//! A key has one living session at most. Each session that is created after the deletion of the one before it, or [in its place](crate::branches), has
+//! the next *generation*, from which, with the workspace and the key, its id is derived.
 
 use std::sync::Arc;
 
@@ -36,6 +36,13 @@ pub struct Newest {
 impl Newest {
     fn is_living(&self) -> bool {
         self.record.as_ref().is_ok_and(|session| session.status.state != SessionState::Deleted)
+    }
+
+    /// Returns whether no later session of the key was created.
+    fn is_last(&self) -> bool {
+        let is_superseded =
+            || self.record.as_ref().is_ok_and(|session| session.attributes.superseded_by().is_some());
+        self.is_living() && !is_superseded()
     }
 }
 
@@ -92,8 +99,8 @@ impl WorkspaceManager {
 
     /// Returns the newest session of a key; `None` if no session has this key.
     ///
-    /// Each session of a key is created after the deletion of the one before it, and tombstones stay. The generations
-    /// therefore have no gaps, and the last one is found by doubling the step, then by halving it.
+    /// Each session of a key is created after the deletion of the one before it, or continues it in its place, and tombstones stay. The
+    /// generations therefore have no gaps, and the last one is found by doubling the step, then by halving it.
     ///
     /// # Errors
     ///
@@ -105,8 +112,7 @@ impl WorkspaceManager {
     ) -> Result<Option<Newest>> {
         let Some(mut last) = self.generation(workspace, key, 0).await? else { return Ok(None) };
         let (mut step, mut free) = (1, u64::MAX);
-        // A living one is the last one: no other was created after it.
-        while !last.is_living() && last.generation + 1 < free {
+        while !last.is_last() && last.generation + 1 < free {
             let next = match free {
                 u64::MAX => last.generation.saturating_add(step),
                 free => last.generation + (free - last.generation) / 2,

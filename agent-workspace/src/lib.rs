@@ -21,6 +21,7 @@
 //! ```
 //!
 //! - [`WorkspaceManager`], [`NewWorkspace`]: workspaces, their main sessions and device bindings. [`keys`]: sessions by the host's own keys.
+//! - [`branches`]: sessions that continue others in their place.
 //! - [`documents`], [`areas`], [`files`], [`learnings`]: what an agent remembers. [`state_payload`] exports it.
 //! - [`agents`]: agents by name and source, and their builds.
 //! - [`mounts`], [`secrets`]: what a session may use.
@@ -31,6 +32,7 @@
 pub mod agents;
 pub mod areas;
 pub mod blobs;
+pub mod branches;
 pub mod configuration;
 mod contested;
 pub mod documents;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Chat, found};
+use crate::common::{Chat, found, homes};
 
 /// Returns the output of a chat for these lines.
 #[track_caller]
@@ -169,11 +169,90 @@ fn workspace_and_context_commands_show_the_status() {
     let id = err.split("workspace ").nth(1).unwrap().split(',').next().unwrap();
     assert!(out.contains(&format!("id         {id}\n")) && out.contains("messages   4\n"), "{out}");
     assert!(out.contains("workspace  laptop\n"), "the workspace is named after the device: {out}");
-    assert!(out.contains("model      echo\n") && out.contains(folder.path().to_str().unwrap()), "{out}");
+    assert!(out.contains("model      offline\n") && out.contains(folder.path().to_str().unwrap()), "{out}");
     let counts: Vec<_> = out.lines().filter(|line| line.contains("in the context window")).collect();
     assert_eq!(counts[0], "4 messages in the context window, 0 messages without an answer");
     assert_eq!(counts[1], "0 messages in the context window, 0 messages without an answer");
     for command in ["/workspace", "/clear", "/context", "/help", "/quit"] {
         assert!(out.contains(&format!("  {command} ")), "{command}: {out}");
     }
+}
+
+/// A message is edited, answered again and taken back; what was there before is restored.
+#[test]
+fn messages_are_edited_retried_and_taken_back() {
+    for folder in homes() {
+        let lines = ["/title A trip", "one", "wrong", "/edit right", "/history", "/undo", "/history", "/branches"];
+        let (out, err) = printed(folder.path(), &lines);
+        let first = "laptop: one\nagent: one\n";
+        let edited = format!("one\nwrong\nright\n{first}laptop: right\nagent: right\n{first}");
+        assert!(out.starts_with(&edited), "{out} {err}");
+        let branches: Vec<_> = out[edited.len()..].lines().collect();
+        assert!(branches.len() == 2 && branches[0].ends_with("right"), "{out}");
+        assert!(branches[1].ends_with("4 messages  wrong"), "{out}");
+        assert!(err.contains("(taken back: right)"), "{err}");
+
+        // The next start continues it, and lists show it once.
+        let lines = ["/sessions", "/restore 2", "/history 2", "/retry", "/title", "/branches"];
+        let (out, err) = printed(folder.path(), &lines);
+        assert!(err.contains("(A trip), 2 messages"), "{err}");
+        assert_eq!(out.lines().filter(|line| line.contains("A trip")).count(), 2, "{out}");
+        assert!(out.contains("\nlaptop: wrong\nagent: wrong\nwrong\nA trip\n"), "{out}");
+        assert_eq!(out.lines().filter(|line| line.contains("messages  ")).count(), 1 + 4, "{out}");
+    }
+}
+
+/// What cannot be edited is named, and what was meant.
+#[test]
+fn edits_of_nothing_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = Chat::start(folder.path(), &[]);
+    for line in [
+        "/edit", "/edit x", "/retry", "/undo", "/rewind x", "/rewind 99", "/restore 1", "/copy", "/udno",
+        "/model claude", "/model", "/title",
+    ] {
+        chat.send(line);
+    }
+    assert_eq!(chat.finish(), 1);
+    let (out, err) = (chat.out.text(), chat.err.text());
+    for told in [
+        "write the message: /edit TEXT",
+        "is no message of a person",
+        "has no message of a person",
+        "/rewind N",
+        "cannot be forked at 99",
+        "/restore N",
+        "there is no answer to copy",
+        "did you mean /undo?",
+        "a model is anthropic:NAME",
+    ] {
+        assert!(err.contains(told), "{told}: {err}");
+    }
+    assert_eq!(out, "offline\n(no title; /title TEXT sets one)\n");
+    assert!(!err.contains("panicked"), "{err}");
+}
+
+/// On a terminal the history has numbers, by which a message is edited, and the last answer goes to the clipboard.
+#[test]
+fn messages_have_numbers_on_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = Chat::on_terminal(folder.path(), &[]);
+    for text in ["first", "second"] {
+        chat.send(text);
+        // As it is typed, and as the answer.
+        chat.out.wait_for_times(&format!("{text}\r\n"), 2);
+    }
+    chat.send("/history");
+    chat.out.wait_for("agent: second");
+    let text = chat.out.text();
+    let line = text.lines().find(|line| line.contains("laptop: first")).expect("it is shown");
+    let number = line.split('#').nth(1).and_then(|rest| rest.split(' ').next()).expect("it has a number");
+    chat.send(&format!("/edit #{number} other"));
+    chat.out.wait_for_times("other\r\n", 2);
+    chat.send("/history");
+    chat.out.wait_for("agent: other");
+    chat.send("/copy");
+    chat.out.wait_for("\x1b]52;c;b3RoZXI=\x07");
+    chat.send("/quit");
+    assert_eq!(chat.wait(), 0, "{}", chat.out.text());
 }

@@ -7,6 +7,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
 use agent_core::state::{SessionState, TriggerKind};
+use agent_core::store::SessionQuery;
 use rustix::process::Signal;
 
 /// Each shows the messages of the other, and their answers.
@@ -171,5 +172,24 @@ async fn own_prompt_is_not_shown_again_after_takeover() {
         two.err.wait_for("laptop: from three\n");
         assert!(!two.err.text().contains("laptop: mine"), "{}", two.err.text());
         assert_eq!(two.finish(), 0);
+    }
+}
+
+/// If one edits a message, the other goes on in the branch.
+#[tokio::test]
+async fn an_edit_of_one_is_followed_by_the_other() {
+    for folder in homes() {
+        let (mut one, mut two) = (Chat::start(folder.path(), &[]), Chat::start(folder.path(), &[]));
+        one.send("from one");
+        two.err.wait_for("agent: from one");
+        one.send("/edit from one, edited");
+        one.out.wait_for("from one, edited");
+        two.err.wait_for("edited elsewhere");
+        two.send("after the edit");
+        two.out.wait_for("after the edit");
+        assert_eq!((one.finish(), two.finish()), (0, 0), "{} {}", one.err.text(), two.err.text());
+        let sessions = storage(folder.path()).await.sessions.list(SessionQuery::new()).await.unwrap();
+        let previews: Vec<_> = sessions.items.iter().map(|session| session.preview.as_deref()).collect();
+        assert_eq!(previews, [Some("after the edit")], "one session is in the list");
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::sealed::check_word;
 use crate::base::text::{check_text, quoted, words};
-use crate::base::{Error, RawFields, RawJson, Result, is_default, present};
+use crate::base::{Error, RawFields, RawJson, Result, SessionId, is_default, present};
 use crate::model::access::Access;
 use crate::model::age::check_label;
 use crate::model::mounts::{MountSet, Mounts, MountsPatch};
@@ -452,9 +452,13 @@ impl Attributes {
     /// The library sets it when it creates the conversation of a key. Neither a fork nor a salvaged copy has it, since
     /// the key leads to the original. A host that changes the label changes only what lists show.
     pub const CONVERSATION_KEY: &'static str = "conversation.key";
-    /// Reference with the number of the session among those of the same key, if earlier ones were deleted: `1` for the
-    /// second one.
+    /// Reference with the number of the session among those of the same key, if earlier ones were deleted or superseded: `1` for
+    /// the second one.
     pub const CONVERSATION_GENERATION: &'static str = "conversation.generation";
+    /// Reference with the id of the session that this one continues in its place, from an earlier point.
+    pub const SUPERSEDES: &'static str = "supersedes";
+    /// Reference with the id of the session that continues this one in its place. The session is archived then.
+    pub const SUPERSEDED_BY: &'static str = "superseded.by";
 
     /// Returns the provider that the session itself chose.
     ///
@@ -467,13 +471,25 @@ impl Attributes {
         }
     }
 
-    /// Returns the attributes for another session that continues this one: all but the key of the conversation and the
-    /// handles that are valid in one process.
+    /// Returns the id of the session that continues this one in its place; `None` if there is none.
+    pub fn superseded_by(&self) -> Option<SessionId> {
+        self.references.get(Self::SUPERSEDED_BY)?.parse().ok()
+    }
+
+    /// Returns the id of the session that this one continues in its place; `None` if there is none.
+    pub fn supersedes(&self) -> Option<SessionId> {
+        self.references.get(Self::SUPERSEDES)?.parse().ok()
+    }
+
+    /// Returns the attributes for another session that continues this one: all but the key of the conversation, the sessions
+    /// in whose place it is, and the handles that are valid in one process.
     #[must_use]
     pub fn inherited(&self) -> Self {
         let mut inherited = self.clone();
         inherited.labels.remove(Self::CONVERSATION_KEY);
-        inherited.references.remove(Self::CONVERSATION_GENERATION);
+        for name in [Self::CONVERSATION_GENERATION, Self::SUPERSEDES, Self::SUPERSEDED_BY] {
+            inherited.references.remove(name);
+        }
         inherited.handles.retain(|_, handle| handle.process.is_none());
         inherited
     }

@@ -6,26 +6,42 @@ use crate::model::{Attributes, Lineage, Origin, Patch};
 use crate::session::key::ConversationKey;
 use crate::session::record::SessionRecord;
 
-/// Request for a fork: the last event of the shared history, and whether open inputs are included.
+/// Point at which a history is forked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ForkPoint {
+    /// Last point at which no tool call is open.
+    #[default]
+    Last,
+    /// After this event, which is the last one of a commit.
+    At(Seq),
+    /// After the commit that has this event.
+    After(Seq),
+    /// Last point before the commit that has this event at which no tool call is open. Before the first commit, nothing is shared.
+    Before(Seq),
+}
+
+/// Request for a fork: where the shared history ends, and whether open inputs are included.
 ///
 /// By default a fork does not include open inputs: the original session answers them, and they would be answered
 /// twice. They stay in the history that both sessions share.
 ///
 /// ```
 /// use agent_core::Seq;
-/// use agent_core::session::Fork;
+/// use agent_core::session::{Fork, ForkPoint};
 ///
 /// let early = Fork::at(Seq::new(7));
 /// let with_work = Fork::new().with_open_inputs();
 /// assert!(!early.open_inputs && with_work.open_inputs);
 /// assert_eq!(Fork::from(Seq::new(7)), early);
+/// assert_eq!(Fork::before(Seq::new(7)).point, ForkPoint::Before(Seq::new(7)));
 /// ```
 #[must_use]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fork {
-    /// Last event that both sessions share; `None` for the last point at which no tool call is open.
-    pub at: Option<Seq>,
+    /// End of the history that both sessions share.
+    pub point: ForkPoint,
     /// True if inputs that were not answered at that point also wait in the fork.
     pub open_inputs: bool,
 }
@@ -33,12 +49,27 @@ pub struct Fork {
 impl Fork {
     /// Creates a fork at the last point at which no tool call is open, without open inputs.
     pub const fn new() -> Self {
-        Self { at: None, open_inputs: false }
+        Self::at_point(ForkPoint::Last)
     }
 
-    /// Creates a fork at event `at`, without open inputs.
+    /// Creates a fork after event `at`, the last one of a commit, without open inputs.
     pub const fn at(at: Seq) -> Self {
-        Self { at: Some(at), open_inputs: false }
+        Self::at_point(ForkPoint::At(at))
+    }
+
+    /// Creates a fork after the commit that has event `seq`, without open inputs.
+    pub const fn after(seq: Seq) -> Self {
+        Self::at_point(ForkPoint::After(seq))
+    }
+
+    /// Creates a fork at the last point before the commit that has event `seq` at which no tool call is open, without open
+    /// inputs. Before the first commit of the history it shares nothing.
+    pub const fn before(seq: Seq) -> Self {
+        Self::at_point(ForkPoint::Before(seq))
+    }
+
+    const fn at_point(point: ForkPoint) -> Self {
+        Self { point, open_inputs: false }
     }
 
     /// Includes the inputs that were not answered: the fork is queued, and its next run answers them.
@@ -50,7 +81,7 @@ impl Fork {
 
 impl From<Option<Seq>> for Fork {
     fn from(at: Option<Seq>) -> Self {
-        Self { at, open_inputs: false }
+        Self::at_point(at.map_or(ForkPoint::Last, ForkPoint::At))
     }
 }
 

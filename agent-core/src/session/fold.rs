@@ -119,6 +119,13 @@ impl SessionRecord {
         tombstone.tombstone()
     }
 
+    /// Returns the record of a session before its first event: what a fork has that shares nothing.
+    pub(crate) fn before_first(now: &Self) -> Self {
+        let mut created = NewSession::new(now.id, now.workspace).created;
+        created.owner.clone_from(&now.owner);
+        Self::empty(now.id, created, now.creator.clone(), now.created_at)
+    }
+
     fn empty(id: SessionId, created: Created, creator: Actor, at: Timestamp) -> Self {
         let inherited = created.inherited;
         Self {

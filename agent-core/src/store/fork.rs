@@ -1,7 +1,7 @@
 //! Point at which a session is forked.
 
 use crate::base::{Error, ErrorKind, Result, Seq, SessionId, SessionState, TriggerKind, target};
-use crate::session::{Fork, NewSession, SessionRecord};
+use crate::session::{Fork, ForkPoint, NewSession, SessionRecord};
 use crate::store::history;
 use crate::store::session::SessionStore;
 
@@ -17,17 +17,27 @@ pub(crate) async fn planned(
         (new, false) => new,
     };
     check(now)?;
-    let at = fork.at.unwrap_or_else(|| now.pair_safe_head());
-    if at == now.head && now.open_calls.is_empty() {
-        return Ok(new(now));
-    }
-    if at == Seq::ZERO || at > now.head {
+    if let ForkPoint::At(seq) | ForkPoint::After(seq) | ForkPoint::Before(seq) = fork.point
+        && (seq == Seq::ZERO || seq > now.head)
+    {
         return Err(Error::invalid(format!(
-            "session {} has the events 1 to {}; it cannot be forked at {at}",
+            "session {} has the events 1 to {}; it cannot be forked at {seq}",
             now.id, now.head
         )));
     }
-    let mut past = record_at(store, now, at, fork.at.is_some()).await?;
+    let (at, is_exact) = match fork.point {
+        ForkPoint::Last => (now.pair_safe_head(), false),
+        ForkPoint::At(at) => (at, true),
+        ForkPoint::After(seq) => (history::commit_of(store, now, seq).await?.1, true),
+        ForkPoint::Before(seq) => (history::commit_of(store, now, seq).await?.0, false),
+    };
+    if at == now.head && now.open_calls.is_empty() {
+        return Ok(new(now));
+    }
+    let mut past = match at {
+        Seq::ZERO if matches!(fork.point, ForkPoint::Before(_)) => SessionRecord::before_first(now),
+        at => record_at(store, now, at, is_exact).await?,
+    };
     // Attributes belong to the session, not to a point in its history.
     past.attributes = now.attributes.clone();
     past.lineage = now.lineage.clone();
@@ -49,12 +59,12 @@ fn check(now: &SessionRecord) -> Result<()> {
 }
 
 /// Returns the record as it was at event `at`, or at the last event before it that ends a commit and at which no tool
-/// call is open; if the caller `asked` for `at`, only there.
+/// call is open; only there if `is_exact` is true.
 async fn record_at(
     store: &dyn SessionStore,
     now: &SessionRecord,
     mut at: Seq,
-    asked: bool,
+    is_exact: bool,
 ) -> Result<SessionRecord> {
     let open_call = |at: Seq, safe: Seq| {
         let safe = if safe > Seq::ZERO { format!("at {safe} or ") } else { String::new() };
@@ -64,7 +74,7 @@ async fn record_at(
         )))
     };
     if let Some((before, after)) = history::inside_commit(store, now, at).await? {
-        if asked {
+        if is_exact {
             let before = if before > Seq::ZERO { format!("{before} or ") } else { String::new() };
             return Err(Error::invalid(format!(
                 "event {at} of session {} is inside a commit; fork at {before}{after}",
@@ -80,7 +90,7 @@ async fn record_at(
     // A call that was closed since may have been open where the first of the open ones was made.
     while !past.open_calls.is_empty() {
         let safe = history::commit_end_before(store, now, past.pair_safe_head()).await?;
-        if asked || safe == Seq::ZERO {
+        if is_exact || safe == Seq::ZERO {
             return open_call(at, safe);
         }
         at = safe;

@@ -187,6 +187,19 @@ fn purged(id: SessionId) -> Error {
     Error::deleted(format!("session {id} was deleted, and its events purged"))
 }
 
+/// Returns the last event before the commit that has the event `seq`, and the last event of that commit.
+pub(crate) async fn commit_of(
+    store: &dyn SessionStore,
+    now: &SessionRecord,
+    seq: Seq,
+) -> Result<(Seq, Seq)> {
+    let read = ReadEvents::first(1).with_after(Seq::new(seq.get().saturating_sub(1))).with_before(seq.next());
+    let page = part_of(store, now.id, now.head, now.lineage.clone(), read).await?;
+    let (n, of) = page.events.first().map_or((1, 1), |event| (event.n, event.of.max(event.n)));
+    let before = seq.get().saturating_sub(u64::from(n));
+    Ok((Seq::new(before), Seq::new(seq.get().saturating_add(u64::from(of - n)))))
+}
+
 /// Returns the neighbours of an event at which a history may be divided, if it may not be divided at the event itself:
 /// the last event of the commit before, and of its own commit.
 pub(crate) async fn inside_commit(
@@ -197,12 +210,8 @@ pub(crate) async fn inside_commit(
     if at == Seq::ZERO || at >= now.head {
         return Ok(None);
     }
-    let read = ReadEvents::first(1).with_after(Seq::new(at.get() - 1)).with_before(at.next());
-    let page = part_of(store, now.id, now.head, now.lineage.clone(), read).await?;
-    Ok(page.events.first().filter(|event| event.n < event.of).map(|event| {
-        let before = event.seq.get().saturating_sub(u64::from(event.n));
-        (Seq::new(before), Seq::new(event.seq.get().saturating_add(u64::from(event.of - event.n))))
-    }))
+    let (before, after) = commit_of(store, now, at).await?;
+    Ok((after > at).then_some((before, after)))
 }
 
 /// Returns the event, or the last event of the commit before if it is inside a commit.

@@ -326,9 +326,22 @@ impl Sessions {
     /// ```
     pub async fn fork(&self, id: SessionId, fork: impl Into<Fork> + Send) -> Result<Arc<SessionRecord>> {
         let now = self.load(id).await?;
-        let child = self.effects.new_session_id();
-        let new = fork::planned(&**self, &now, child, fork.into()).await?;
+        let new = self.plan_fork(&now, self.effects.new_session_id(), fork).await?;
         self.create(new).await
+    }
+
+    /// Returns the request that creates the session `child` as a fork of the session `now`, as [`fork`](Self::fork) does. Writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`fork`](Self::fork).
+    pub async fn plan_fork(
+        &self,
+        now: &SessionRecord,
+        child: SessionId,
+        fork: impl Into<Fork> + Send,
+    ) -> Result<NewSession> {
+        fork::planned(&**self, now, child, fork.into()).await
     }
 
     /// Creates a helper of `parent`, in the same workspace, with a history of its own; records it in the parent's

@@ -1,5 +1,5 @@
 //! Random histories over four APIs, on servers that sign, check and refuse as the providers do. Prompts end, are
-//! cancelled, fail, and lose their process in the middle of a stream or of a tool; sessions are forked, compacted and
+//! cancelled, fail, and lose their process in the middle of a stream or of a tool; sessions are forked, edited, rewound, retried, compacted and
 //! cleared, and change their system prompt and model at every point; servers refuse a picture, a long history, or
 //! everything for a while. Nothing else is refused, nothing is refused in the end, and no reasoning is lost unless
 //! something before it changed.
@@ -13,7 +13,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::{Media, Message, Part};
 use agent_core::session::Fork;
-use agent_core::{MemoryStore, SessionId, SessionStoreExt, Storage, Timestamp};
+use agent_core::{MemoryStore, Seq, SessionId, SessionStoreExt, Storage, Timestamp};
 use agent_rig::RigProvider;
 use agent_rig::rig_core::providers::openai::wire::OPENAI;
 use agent_runtime::schemars::JsonSchema;
@@ -154,6 +154,8 @@ struct Life {
     /// True if tools do not answer.
     stalls: Arc<AtomicBool>,
     session: Option<SessionId>,
+    /// Heads after answers that came whole, and the signatures that each server must find in the next request from there.
+    points: Vec<(Seq, BTreeMap<Wire, BTreeSet<String>>)>,
     /// What happened, for a failure.
     story: Vec<String>,
 }
@@ -208,6 +210,7 @@ impl Life {
             system: "Be brief.",
             stalls,
             session: None,
+            points: Vec::new(),
             story: Vec::new(),
         }
     }
@@ -305,6 +308,64 @@ impl Life {
             seen.last.union(&seen.made).cloned().collect()
         };
         self.kept.insert(wire, kept);
+        self.points.push((chat.refresh().await.unwrap().head, self.kept.clone()));
+    }
+
+    /// Forgets what must be given back: something before it changed.
+    fn forget(&mut self) {
+        self.kept.clear();
+        self.points.clear();
+    }
+
+    /// A branch takes the place of the session, from an earlier point.
+    async fn branch(&mut self, wire: Wire) {
+        let agent = self.agent(wire);
+        let chat = self.conversation(&agent).await;
+        let now = chat.refresh().await.unwrap();
+        if now.last_input <= now.visible_from {
+            return;
+        }
+        let what = self.pick(4);
+        self.story.push(["rewind", "undo", "retry", "edit"][usize::try_from(what).unwrap()].to_owned());
+        let point = self.pick(self.points.len().max(1) as u64);
+        let point = self.points.get(usize::try_from(point).unwrap()).cloned();
+        self.seen(wire).first = None;
+        let branch = match (what, point) {
+            (0, Some((head, kept))) => {
+                self.points.retain(|(other, _)| *other <= head);
+                self.kept = kept;
+                Ok(soon(chat.rewind(head)).await.unwrap())
+            }
+            (0 | 1, _) => {
+                self.back_before(now.last_input);
+                Ok(soon(chat.undo()).await.unwrap())
+            }
+            (2, _) => {
+                self.back_before(now.last_input);
+                Err(soon(chat.retry()).await)
+            }
+            _ => {
+                self.back_before(now.last_input);
+                Err(soon(chat.edit(now.last_input, self.input())).await)
+            }
+        };
+        match branch {
+            Ok(branch) => self.session = Some(branch.id()),
+            Err(Ok(begun)) => {
+                self.session = Some(begun.conversation.id());
+                Self::ended(&soon(begun.run.finish()).await);
+                self.check(wire);
+                // What has come now may be given back, or not.
+                self.points.clear();
+            }
+            Err(Err(error)) => panic!("seed {}: {error}, {:?}", self.seed, self.story),
+        }
+    }
+
+    /// What must be given back is that of the last answer before a message.
+    fn back_before(&mut self, message: Seq) {
+        self.points.retain(|(head, _)| *head < message);
+        self.kept = self.points.last().map(|(_, kept)| kept.clone()).unwrap_or_default();
     }
 
     /// A prompt to a server that refuses everything, and then nothing.
@@ -335,7 +396,7 @@ impl Life {
         self.seen(wire).is_full = false;
         self.seen(wire).most = None;
         self.healed(wire);
-        self.kept.clear();
+        self.forget();
     }
 
     /// A prompt that is cancelled while the answer comes, or the tool runs.
@@ -429,10 +490,10 @@ impl Life {
 
     async fn step(&mut self) {
         let wire = Wire::ALL[usize::try_from(self.pick(4)).unwrap()];
-        let what = self.pick(18);
+        let what = self.pick(22);
         let names = [
             "fork", "compact", "clear", "system", "cancel", "cancel", "break", "kill", "kill", "refuse",
-            "long",
+            "long", "branch", "branch", "branch", "branch",
         ];
         let name = usize::try_from(what).ok().and_then(|what| names.get(what)).unwrap_or(&"prompt");
         self.story.push(format!("{name} {wire:?}"));
@@ -446,22 +507,23 @@ impl Life {
                 let agent = self.agent(wire);
                 // There may be nothing to compact.
                 let _ = self.conversation(&agent).await.compact(None, "They talked.").await;
-                self.kept.clear();
+                self.forget();
             }
             2 if self.pick(3) == 0 => {
                 let agent = self.agent(wire);
                 self.conversation(&agent).await.clear().await.unwrap();
-                self.kept.clear();
+                self.forget();
             }
             3 => {
                 self.system = ["Be brief.", "Be long."][usize::try_from(self.pick(2)).unwrap()];
-                self.kept.clear();
+                self.forget();
             }
             4 | 5 => self.cancelled(wire).await,
             6 => self.broken(wire).await,
             7 | 8 => self.killed(wire).await,
             9 => self.refused(wire).await,
             10 => self.too_long(wire).await,
+            11..=14 => self.branch(wire).await,
             _ => self.whole(wire).await,
         }
     }

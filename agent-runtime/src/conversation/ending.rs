@@ -83,8 +83,8 @@ impl Conversation {
         self.trigger(Trigger::Terminate(Reason::UserEnded)).await
     }
 
-    /// Deletes the session; a tombstone remains, and the events until they are purged. [`erase`](Self::erase) removes
-    /// them at once.
+    /// Deletes the session, and the [branches](Self::branches) that it has superseded; a tombstone remains, and the events until they are purged.
+    /// [`erase`](Self::erase) removes them at once.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
@@ -102,8 +102,9 @@ impl Conversation {
     ///
     /// Errors of the store; `InvalidInput` for a [hidden session](agent_core::store::HiddenSession).
     pub async fn delete(&self) -> Result<()> {
-        refuse_hidden(&self.record())?;
-        self.trigger(Trigger::Delete(Reason::UserDeleted)).await
+        let deleted = self.runtime().workspaces.delete_session(self.id()).await?;
+        self.inner.cache_record(&deleted);
+        Ok(())
     }
 
     /// Deletes the session and removes its bytes from the store, in one call. A run of it that is active in this
@@ -157,7 +158,7 @@ impl Conversation {
     }
 
     /// Cancels the session's run, if it is active in this process, and waits until it has released the session.
-    async fn end_own_run(&self) {
+    pub(super) async fn end_own_run(&self) {
         let (sessions, runs) = (&self.runtime().storage.sessions, &self.runtime().shared.runs.active);
         // The erasure reports a session that cannot be read.
         while let Ok(now) = self.refresh().await

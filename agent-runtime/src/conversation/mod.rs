@@ -1,6 +1,7 @@
 //! Handle to one session, and everything that a host does with it.
 
 pub(crate) mod answer;
+mod branch;
 mod change;
 mod ending;
 pub(crate) mod handle;

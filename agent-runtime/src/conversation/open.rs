@@ -286,7 +286,8 @@ impl WorkspaceHandle {
                     return Ok(ConversationRun { conversation, run, created: false });
                 }
                 Lookup::Free(new) => {
-                    let begun = Conversation::begin_new(self.runtime.clone(), *new, input.clone()).await;
+                    let (runtime, input) = (self.runtime.clone(), Some(input.clone()));
+                    let begun = Conversation::begin_new(runtime, *new, Vec::new(), input).await;
                     if let Some((conversation, run)) = workspaces.unless_raced(self.id, begun).await? {
                         return Ok(ConversationRun { conversation, run, created: true });
                     }
@@ -336,21 +337,22 @@ impl WorkspaceHandle {
         let (workspaces, owner) = (&self.runtime.workspaces, self.runtime.storage.owner());
         let newest =
             workspaces.newest_conversation(self.id, &key).await?.ok_or_else(|| absent(self.id, &key))?;
-        let mut earlier = Erasure::default();
-        for generation in 0..newest.generation {
-            // The last erasure rewrites the files, also for these.
-            let erased = workspaces.erase(key.session_id(owner, self.id, generation)).await?;
-            earlier = earlier.and(erased);
-        }
-        let last = match newest.record {
-            Ok(session) => Conversation::new(self.runtime.clone(), session).erase_session(now).await?,
+        // The last erasure rewrites the files, also for the others. Each session may read a part of those before it.
+        let id = |generation| key.session_id(owner, self.id, generation);
+        let is_last = newest.generation == 0;
+        let mut erased = match newest.record {
+            Ok(session) => {
+                Conversation::new(self.runtime.clone(), session).erase_session(now && is_last).await?
+            }
             Err(_) => {
-                workspaces
-                    .erase_unless_held(key.session_id(owner, self.id, newest.generation), now, |_| false)
-                    .await?
+                workspaces.erase_unless_held(id(newest.generation), now && is_last, |_| false).await?
             }
         };
-        Ok(earlier.and(last))
+        for generation in (0..newest.generation).rev() {
+            let earlier = workspaces.erase_unless_held(id(generation), now && generation == 0, |_| false);
+            erased = erased.and(earlier.await?);
+        }
+        Ok(erased)
     }
 
     async fn open(&self, key: &str, recreates: bool) -> Result<Conversation> {

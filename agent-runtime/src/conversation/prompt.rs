@@ -119,7 +119,7 @@ impl Conversation {
         }
     }
 
-    /// Creates a session with this input as its first and starts a run, in one commit.
+    /// Creates a session, stores these events and this input, and starts a run, in one commit.
     ///
     /// # Errors
     ///
@@ -128,13 +128,15 @@ impl Conversation {
     pub(crate) async fn begin_new(
         runtime: AgentRuntime,
         new: NewSession,
-        input: Input,
+        events: Vec<NewEvent>,
+        input: Option<Input>,
     ) -> Result<(Self, Run)> {
-        let input = input.checked(new.id)?;
+        let input = input.map(|input| input.checked(new.id)).transpose()?;
         // The first events of the run depend on the record as planned.
         let created = plan(None, &Commit::create(runtime.effects(), new.clone()))?.committed().session;
         let handle = Self::new(runtime, created);
-        let cause = Cause { create: Some(new), inputs: [input].into(), ..Cause::default() };
+        let inputs = input.into_iter().collect();
+        let cause = Cause { create: Some((new, events)), inputs, ..Cause::default() };
         let run = handle.begin_or_wait(begin(handle.inner.clone(), cause)).await?;
         Ok((handle, run))
     }

@@ -25,8 +25,8 @@ const ATTEMPTS: usize = 4;
 /// Cause of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cause {
-    /// Session that does not exist yet, and is created with the inputs.
-    pub(crate) create: Option<NewSession>,
+    /// Session that does not exist yet, and is created with these events and the inputs.
+    pub(crate) create: Option<(NewSession, Vec<NewEvent>)>,
     /// Inputs, in order.
     pub(crate) inputs: Arc<[Input]>,
     /// Answer to the pending action of the session.
@@ -134,7 +134,7 @@ impl<'a> Beginning<'a> {
         let runtime = self.handle.runtime();
         let (shared, now) = (&runtime.shared, self.now.clone());
         let mut commit = match &self.cause.create {
-            Some(new) => Commit::create(runtime.effects(), new.clone()),
+            Some((new, events)) => Commit::create(runtime.effects(), new.clone()).with_events(events.clone()),
             None => runtime.storage.sessions.seal(now.id, now.head),
         };
         if let Some(epoch) = self.cause.expired {

@@ -23,10 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const OUTCOME: Duration = Duration::from_secs(600);
 
 /// Begins a run in its own task, so that a caller that drops the future leaves no lease without a run.
-pub(crate) async fn apart(
+pub(crate) async fn apart<T: Send + 'static>(
     id: SessionId,
-    beginning: impl Future<Output = Result<Begun>> + Send + 'static,
-) -> Result<Begun> {
+    beginning: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
     let begun = tokio::spawn(beginning.in_current_span()).await;
     begun.unwrap_or_else(|failed| Err(cut_off(id).with_source(failed)))
 }

@@ -54,8 +54,8 @@ impl WorkspaceManager {
     /// Deletes a session and returns its tombstone.
     ///
     /// The id cannot be used again, an active run in the session is fenced, and the session's events stay until it is
-    /// [purged](Self::purge). A damaged session is deleted, too; its damaged bytes stay until the purge. The call can be
-    /// repeated.
+    /// [purged](Self::purge). The sessions that it has [superseded](Self::superseded) are deleted before it. A damaged session is deleted,
+    /// too; its damaged bytes stay until the purge. The call can be repeated.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -79,13 +79,22 @@ impl WorkspaceManager {
     /// `Unsupported` if the session is damaged and its store cannot delete a damaged session.
     #[instrument(name = "delete_session", skip(self))]
     pub async fn delete_session(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
-        let sessions = &self.storage.sessions;
-        let reason = Reason::UserDeleted;
-        match sessions.load(id).await {
+        match self.storage.sessions.load(id).await {
             // A hidden session that cannot be read may be deleted.
             Err(error) if *error.kind() == ErrorKind::Corrupt => {}
-            session => refuse_hidden(&*session?)?,
+            session => {
+                let session = session?;
+                refuse_hidden(&session)?;
+                for former in self.superseded(&session, usize::MAX).await?.iter().rev() {
+                    self.delete_one(former.id).await?;
+                }
+            }
         }
+        self.delete_one(id).await
+    }
+
+    async fn delete_one(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
+        let (sessions, reason) = (&self.storage.sessions, Reason::UserDeleted);
         match sessions.trigger(id, Trigger::Delete(reason)).await {
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
                 warn!(session = %id, %error, "deleting a damaged session");

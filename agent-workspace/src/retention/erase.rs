@@ -111,7 +111,7 @@ impl WorkspaceManager {
     /// - exports, backups and copies of the store, versions that a bucket keeps of overwritten objects, and blocks of
     ///   the disk that belong to no file.
     ///
-    /// A damaged session is erased, too. The call can be repeated, also after an error or a crash at any step; it then
+    /// The sessions that it has [superseded](Self::superseded) are erased with it. A damaged session is erased, too. The call can be repeated, also after an error or a crash at any step; it then
     /// removes the rest, for example events that a fork needed until then.
     ///
     /// The cost is that of a deletion and a [purge](Self::purge).
@@ -163,12 +163,29 @@ impl WorkspaceManager {
         is_own: impl Fn(&Lease) -> bool + Send + Sync,
     ) -> Result<Erasure> {
         let sessions = &*self.storage.sessions;
+        let mut former = Vec::new();
         match sessions.load(id).await {
             // The lease of a damaged record is unknown; the deletion fences its run.
             Err(error) if *error.kind() == ErrorKind::Corrupt => {}
-            session => self.check_free(session?, is_own).await?,
+            session => {
+                let session = session?;
+                former = self.superseded(&session, usize::MAX).await?;
+                self.check_free(session, is_own).await?;
+            }
         }
-        let deleted = self.delete_session(id).await?;
+        self.delete_session(id).await?;
+        // Each reads a part of those that it has superseded.
+        let mut erased = self.purge_deleted(id, now && former.is_empty()).await?;
+        for (n, session) in (1..).zip(&former) {
+            erased = erased.and(self.purge_deleted(session.id, now && n == former.len()).await?);
+        }
+        Ok(erased)
+    }
+
+    /// Removes the bytes of a deleted session.
+    async fn purge_deleted(&self, id: SessionId, now: bool) -> Result<Erasure> {
+        let sessions = &*self.storage.sessions;
+        let deleted = sessions.load(id).await?;
         let purge = Purge::new(id, deleted.head);
         let purged = sessions.purge(if now { purge.with_rewrite() } else { purge }).await?;
         // Usually no event is left, and no search for forks is needed.

@@ -8,6 +8,7 @@ mod answer_limits;
 mod answer_parts;
 mod answers;
 mod attach;
+mod branches;
 mod build;
 mod chaos;
 mod children;

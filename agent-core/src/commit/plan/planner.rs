@@ -192,14 +192,12 @@ impl<'a> Planner<'a> {
     }
 
     pub(super) fn refused(&self, trigger: TriggerKind) -> Error {
-        let from = self.session.status.state;
-        Error::new(
-            ErrorKind::InvalidTransition { from, trigger },
-            format!(
-                "session {} is {}; {trigger} is not possible there",
-                self.session.id, self.session.status
-            ),
-        )
+        let (id, status) = (self.session.id, self.session.status);
+        let mut text = format!("session {id} is {status}; {trigger} is not possible there");
+        if let Some(by) = self.session.attributes.superseded_by() {
+            text = format!("session {id} is superseded by session {by}; {trigger} is possible in that one");
+        }
+        Error::new(ErrorKind::InvalidTransition { from: status.state, trigger }, text)
     }
 
     /// Returns the status that a target resolves to; `idle` is the reason if nothing is open.

@@ -1,0 +1,331 @@
+//! Branches in the place of a conversation: edited messages, other answers, returns to earlier points.
+
+use agent_core::event::{Media, Message, NewEvent, Part};
+use agent_core::model::{Attributes, Patch, Timer, Title};
+use agent_core::session::{Fork, NewSession};
+use agent_core::state::SessionState;
+use agent_core::store::{ReadEvents, SessionQuery};
+use agent_core::{ErrorKind, Seq, SessionId, Storage, WorkspaceId};
+use agent_runtime::{AgentRuntime, Conversation, Gate, NewWorkspace, ScriptedProvider, Turn};
+use agent_tests::{Site, each_store};
+use futures::future::join_all;
+
+use crate::common::{Scene, agent, ask, check_log, dialogue, read, until_text};
+
+fn answers(texts: &[&str]) -> ScriptedProvider {
+    ScriptedProvider::new(texts.iter().map(|text| Turn::new().text(*text)))
+}
+
+async fn listed(storage: &Storage) -> Vec<SessionId> {
+    storage.sessions.list(SessionQuery::new()).await.unwrap().items.iter().map(|session| session.id).collect()
+}
+
+async fn said(chat: &Conversation) -> Vec<String> {
+    dialogue(chat).await.into_iter().map(|(_, text)| text).collect()
+}
+
+/// Event numbers of the messages of people.
+async fn messages(chat: &Conversation) -> Vec<Seq> {
+    let page = chat.history(ReadEvents::first(1000).with_types(["user.message".parse().unwrap()])).await;
+    page.unwrap().events.iter().map(|event| event.seq).collect()
+}
+
+async fn keyed(agent: &AgentRuntime) -> Conversation {
+    agent.conversation("support/4711").await.unwrap()
+}
+
+/// An edited conversation has the key, the title, the labels and the timers of the one that it continues; that one is archived, says who continues it, and is one
+/// of the branches.
+async fn an_edit_takes_the_place(site: Site) {
+    let (name, storage) = (site.name.clone(), site.open().await);
+    let model = answers(&["one", "two", "three", "two again", "four"]);
+    let agent = agent(&storage, model.clone());
+    let chat = keyed(&agent).await;
+    let patch = Patch::new().with_title(Title::by_user("A trip")).with_label("project", "oslo");
+    chat.update(patch).await.unwrap();
+    let tomorrow = agent.effects().now().plus_micros(86_400_000_000);
+    chat.schedule(Timer::new("early", tomorrow)).await.unwrap();
+    for text in ["1", "2", "3"] {
+        ask(&chat, text).await;
+    }
+    chat.schedule(Timer::new("late", tomorrow)).await.unwrap();
+    let second = messages(&chat).await[1];
+
+    let edited = chat.edit(second, "2, please").await.unwrap();
+    assert!(edited.created, "{name}");
+    assert_eq!(read(edited.run).await.0, "two again", "{name}");
+    let branch = keyed(&agent).await;
+    assert_eq!(branch.id(), edited.conversation.id(), "{name}");
+    assert_eq!(said(&branch).await, ["1", "one", "2, please", "two again"], "{name}");
+    let prefix = |n: usize| model.requests()[n].messages.iter().take(2).cloned().collect::<Vec<_>>();
+    assert_eq!(prefix(3), prefix(1), "{name}: what was said before");
+    let now = branch.refresh().await.unwrap();
+    assert_eq!(now.attributes.title.as_ref().unwrap().text, "A trip", "{name}");
+    assert_eq!(now.attributes.labels["project"], "oslo", "{name}");
+    assert_eq!(now.conversation_key().unwrap().as_str(), "support/4711", "{name}");
+    let timers = |chat: &Conversation| chat.record().timers.iter().map(|it| it.key.clone()).collect::<Vec<_>>();
+    assert_eq!((timers(&branch), timers(&chat)), (vec!["early".into()], vec!["late".into()]), "{name}");
+    assert_eq!(listed(&storage).await, [branch.id()], "{name}");
+
+    // The former one is read as before, and says where it goes on.
+    assert_eq!(said(&chat).await, ["1", "one", "2", "two", "3", "three"], "{name}");
+    assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Archived, "{name}");
+    let refused = chat.prompt("4").await.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {refused}");
+    assert!(refused.to_string().contains(&branch.id().to_string()), "{name}: {refused}");
+    let refused = chat.edit(second, "too late").await.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Conflict { .. }), "{name}: {refused}");
+    assert!(refused.to_string().contains(&branch.id().to_string()), "{name}: {refused}");
+    let ids = |found: Vec<std::sync::Arc<agent_core::session::SessionRecord>>| {
+        found.iter().map(|session| session.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(branch.branches(10).await.unwrap()), [chat.id()], "{name}");
+
+    // Once more; the key leads to the last one, whose answer goes on.
+    let point = branch.record().lineage.base();
+    let third = branch.rewind(point).await.unwrap();
+    assert_eq!(said(&third).await, ["1", "one"], "{name}");
+    let third = keyed(&agent).await;
+    assert_eq!(ids(third.branches(10).await.unwrap()), [branch.id(), chat.id()], "{name}");
+    assert_eq!(ids(third.branches(1).await.unwrap()), [branch.id()], "{name}");
+    assert_eq!(ask(&third, "4").await.0, "four", "{name}");
+    assert_eq!(listed(&storage).await, [third.id()], "{name}");
+    check_log(&chat).await;
+}
+
+each_store!(an_edit_takes_the_place and files);
+
+/// The first message of a conversation that began with it: nothing is left of it in the branch.
+async fn the_first_message_is_edited(site: Site) {
+    let (name, storage) = (site.name.clone(), site.open().await);
+    let agent = agent(&storage, answers(&["wrong", "right"]));
+    let begun = agent.conversation_with("support/4711", "wrong?").await.unwrap();
+    read(begun.run).await;
+    begun.conversation.update(Patch::new().with_label("project", "oslo")).await.unwrap();
+    let chat = begun.conversation;
+    let edited = chat.edit(chat.record().last_input, "right?").await.unwrap();
+    assert_eq!(read(edited.run).await.0, "right", "{name}");
+    let branch = keyed(&agent).await;
+    assert_eq!(said(&branch).await, ["right?", "right"], "{name}");
+    assert_eq!(branch.record().attributes.labels["project"], "oslo", "{name}");
+    let record = branch.refresh().await.unwrap();
+    assert_eq!((record.first_words.as_deref(), record.counts.messages()), (Some("right?"), 2), "{name}");
+    assert_eq!(branch.branches(10).await.unwrap()[0].id, chat.id(), "{name}");
+
+    // Back to nothing, and to what was there.
+    let empty = branch.undo().await.unwrap();
+    assert_eq!(said(&empty).await, [""; 0], "{name}");
+    let refused = empty.undo().await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{name}: {refused}");
+    let refused = empty.retry().await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{name}: {refused}");
+    let restored = empty.restore(branch.id()).await.unwrap();
+    assert_eq!(said(&restored).await, ["right?", "right"], "{name}");
+    let refused = restored.restore(restored.id()).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{name}: {refused}");
+    assert_eq!(keyed(&agent).await.id(), restored.id(), "{name}");
+    assert_eq!(restored.branches(10).await.unwrap().len(), 3, "{name}");
+}
+
+each_store!(the_first_message_is_edited);
+
+/// A model is asked the same once more, with the picture; without a new message, and without a copy.
+async fn a_retry_asks_the_same(site: Site) {
+    let (name, storage) = (site.name.clone(), site.open().await);
+    let model = answers(&["hello", "a dog", "a cat", "a lynx"]);
+    let agent = agent(&storage, model.clone());
+    let chat = keyed(&agent).await;
+    ask(&chat, "hi").await;
+    let picture = Part::Image(Media::inline("image/png", *b"\x89PNG a small picture"));
+    read(chat.prompt(Message::new("What is it?").with_part(picture)).await.unwrap()).await;
+    let again = chat.retry().await.unwrap();
+    assert_eq!(read(again.run).await.0, "a cat", "{name}");
+    let third = again.conversation.retry().await.unwrap();
+    assert_eq!(read(third.run).await.0, "a lynx", "{name}");
+    let requests = model.requests();
+    assert!(requests[1].messages == requests[2].messages && requests[2].messages == requests[3].messages, "{name}");
+    assert_eq!(said(&third.conversation).await, ["hi", "hello", "What is it?", "a lynx"], "{name}");
+    assert_eq!(listed(&storage).await, [third.conversation.id()], "{name}");
+
+    // A message without an answer is answered where it is.
+    let waits = third.conversation;
+    waits.send("and?").await.unwrap();
+    model.push(Turn::new().text("that is all"));
+    let run = waits.retry().await.unwrap();
+    assert!(!run.created && run.conversation.id() == waits.id(), "{name}");
+    assert_eq!(read(run.run).await.0, "that is all", "{name}");
+}
+
+each_store!(a_retry_asks_the_same);
+
+/// A run that is active ends, and what it has said stays with the former session.
+async fn a_run_that_is_edited_away_ends(site: Site) {
+    let gate = Gate::new();
+    let model = ScriptedProvider::new([
+        Turn::new().text("first"),
+        Turn::new().text("half").gate(&gate).text(" and whole"),
+        Turn::new().text("other"),
+    ]);
+    let Scene { name, agent, chat, .. } = Scene::new(&site, model.clone()).await;
+    ask(&chat, "1").await;
+    let mut run = chat.prompt("2").await.unwrap();
+    until_text(&mut run).await;
+    let edited = chat.edit(chat.refresh().await.unwrap().last_input, "3").await.unwrap();
+    assert_eq!(read(edited.run).await.0, "other", "{name}");
+    drop(run);
+    assert_eq!(said(&edited.conversation).await, ["1", "first", "3", "other"], "{name}");
+    let now = chat.refresh().await.unwrap();
+    assert_eq!((now.status.state, now.lease.is_none()), (SessionState::Archived, true), "{name}");
+    assert_eq!(said(&chat).await[..3], ["1", "first", "2"], "{name}");
+    // The main session of the workspace is the branch.
+    let workspace = agent.workspaces().load(now.workspace).await.unwrap();
+    assert_eq!(agent.open_main(&workspace).await.unwrap().id(), edited.conversation.id(), "{name}");
+    check_log(&chat).await;
+    gate.open();
+}
+
+each_store!(a_run_that_is_edited_away_ends);
+
+/// Of several who edit one conversation at once, one does; the others are told, and find its branch.
+async fn of_several_edits_one_wins(site: Site) {
+    let (name, mut agents) = (site.name.clone(), Vec::new());
+    for _ in 0..6 {
+        agents.push(agent(&site.open().await, agent_runtime::EchoProvider::new()));
+    }
+    let first = keyed(&agents[0]).await;
+    ask(&first, "1").await;
+    ask(&first, "2").await;
+    let message = first.record().last_input;
+    let edits = agents.iter().enumerate().map(|(n, agent)| async move {
+        let edited = keyed(agent).await.edit(message, format!("edit {n}")).await;
+        match edited {
+            Ok(edited) => {
+                read(edited.run).await;
+                Some((n, edited.conversation.id()))
+            }
+            Err(error) => {
+                assert!(
+                    matches!(error.kind(), ErrorKind::Conflict { .. } | ErrorKind::InvalidInput),
+                    "{error}"
+                );
+                None
+            }
+        }
+    });
+    let won: Vec<_> = join_all(edits).await.into_iter().flatten().collect();
+    assert!(!won.is_empty(), "{name}");
+    let now = keyed(&agents[1]).await;
+    assert_eq!(listed(agents[0].storage()).await, [now.id()], "{name}: one is in the list");
+    let (n, id) = *won.last().unwrap();
+    assert!(won.iter().any(|(_, id)| *id == now.id()), "{name}");
+    assert_eq!(won.len(), now.branches(100).await.unwrap().len(), "{name}: each that won is there");
+    if won.len() == 1 {
+        assert_eq!(said(&now).await[2], format!("edit {n}"), "{name}");
+        assert_eq!(id, now.id(), "{name}");
+    }
+}
+
+each_store!(of_several_edits_one_wins);
+
+/// A process dies after it has created the branch: nothing is lost, and the next edit of the key goes on from there.
+async fn a_branch_that_was_cut_off_is_found(site: Site) {
+    let (name, storage) = (site.name.clone(), site.open().await);
+    let agent = agent(&storage, answers(&["one", "two", "other"]));
+    let chat = keyed(&agent).await;
+    ask(&chat, "1").await;
+    ask(&chat, "2").await;
+    let (manager, now) = (agent.workspaces(), chat.refresh().await.unwrap());
+    let next = manager.successor(&now, &now, Fork::before(now.last_input)).await.unwrap();
+    let made = storage.sessions.create(next.session).await.unwrap();
+    assert_eq!(keyed(&agent).await.id(), chat.id(), "{name}: it is not in its place yet");
+    assert_eq!(listed(&storage).await.len(), 2, "{name}");
+    let refused = chat.edit(now.last_input, "3").await.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Conflict { .. }), "{name}: {refused}");
+    let branch = keyed(&agent).await;
+    assert_eq!((branch.id(), said(&branch).await), (made.id, vec!["1".into(), "one".into()]), "{name}");
+    assert_eq!(ask(&branch, "3").await.0, "other", "{name}");
+
+    // If somebody has deleted it, there is a next one.
+    let next = manager.successor(&branch.refresh().await.unwrap(), &branch.record(), Fork::new()).await.unwrap();
+    let made = storage.sessions.create(next.session).await.unwrap();
+    manager.delete_session(made.id).await.unwrap();
+    let back = branch.undo().await.unwrap();
+    assert_eq!((keyed(&agent).await.id(), said(&back).await.len()), (back.id(), 2), "{name}");
+}
+
+each_store!(a_branch_that_was_cut_off_is_found);
+
+/// What was edited away goes with the conversation, and nothing else does.
+async fn erasing_a_conversation_erases_its_branches(site: Site) {
+    let (name, storage) = (site.name.clone(), site.open().await);
+    let agent = agent(&storage, agent_runtime::EchoProvider::new());
+    for (key, erases) in [("by handle", true), ("by key", true), ("deleted", false)] {
+        let first = agent.conversation(key).await.unwrap();
+        for text in ["1", "2", "3"] {
+            ask(&first, text).await;
+        }
+        let second = first.edit(first.record().last_input, "4").await.unwrap();
+        read(second.run).await;
+        let third = second.conversation.undo().await.unwrap();
+        let all = [first.id(), second.conversation.id(), third.id()];
+        match (key, erases) {
+            ("by handle", _) => assert_eq!(third.erase().now().await.unwrap().needed_by, None, "{name}"),
+            ("by key", _) => {
+                assert_eq!(agent.erase_conversation(key).now().await.unwrap().needed_by, None, "{name}");
+            }
+            _ => third.delete().await.unwrap(),
+        }
+        for id in all {
+            let now = storage.sessions.load(id).await.unwrap();
+            assert_eq!(now.status.state, SessionState::Deleted, "{name} {key}");
+            let page = storage.sessions.read(id, ReadEvents::first(10)).await.unwrap();
+            assert_eq!(page.events.is_empty(), erases, "{name} {key}");
+        }
+        assert!(agent.recreate_conversation(key).await.unwrap().record().counts.messages() == 0, "{name}");
+    }
+
+    // A reference that only one side has leads nowhere.
+    let stranger = keyed(&agent).await;
+    ask(&stranger, "mine").await;
+    let forged = Patch::new().with_reference(Attributes::SUPERSEDES, stranger.id().to_string());
+    let new = NewSession::new(agent.effects().new_session_id(), WorkspaceId::DEFAULT).with_patch(&forged);
+    let liar = storage.sessions.create(new).await.unwrap();
+    let liar = agent.conversation_by_id(liar.id).await.unwrap();
+    assert_eq!(liar.branches(10).await.unwrap().len(), 0, "{name}");
+    assert!(liar.erase().await.unwrap().events > 0, "{name}");
+    assert_eq!(said(&keyed(&agent).await).await, ["mine", "mine"], "{name}");
+}
+
+each_store!(erasing_a_conversation_erases_its_branches and files);
+
+/// What is no message, or is not there any more, is not edited; sessions that have ended have no branches.
+async fn edits_of_nothing_are_refused(site: Site) {
+    let (name, storage) = (site.name.clone(), site.open().await);
+    let agent = agent(&storage, agent_runtime::EchoProvider::new());
+    let chat = keyed(&agent).await;
+    ask(&chat, "1").await;
+    let head = chat.refresh().await.unwrap().head;
+    let first = messages(&chat).await[0];
+    for seq in [Seq::ZERO, Seq::new(1), head, head.next(), Seq::new(u64::MAX)] {
+        let refused = chat.edit(seq, "x").await.unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{name} {seq}: {refused}");
+    }
+    let refused = chat.edit(first, " ").await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{name}: {refused}");
+    assert_eq!(listed(&storage).await, [chat.id()], "{name}: nothing was made");
+    chat.clear().await.unwrap();
+    for refused in [chat.edit(first, "x").await.unwrap_err(), chat.retry().await.unwrap_err()] {
+        assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{name}: {refused}");
+    }
+    chat.archive().await.unwrap();
+    let refused = chat.rewind(first).await.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {refused}");
+    let workspace = agent.workspaces().create(NewWorkspace::new("other")).await.unwrap();
+    let main = agent.open_main(&workspace).await.unwrap();
+    storage.sessions.append(main.id(), Seq::ZERO, vec![NewEvent::user_message("x")]).await.unwrap();
+    main.terminate().await.unwrap();
+    let refused = main.undo().await.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {refused}");
+}
+
+each_store!(edits_of_nothing_are_refused);
