@@ -257,6 +257,20 @@ async fn an_index_has_what_it_needs_and_no_more() {
     assert!(world.sessions.list(hidden()).await.unwrap().items.is_empty());
 }
 
+/// What was said since a time is found, also if its session went on by a clock that is days behind.
+#[tokio::test]
+async fn a_clock_behind_hides_nothing_since_a_time() {
+    let mut world = World::new();
+    world.apply(&Step::Wait { days: 30 }).await;
+    world.apply(&Step::Create).await;
+    for days in [0, -9, -4] {
+        let minutes = days * 24 * 60;
+        world.apply(&Step::Say { session: 0, words: vec![0, 5], count: 1, minutes }).await;
+    }
+    world.apply(&Step::Update).await;
+    world.check().await;
+}
+
 /// An index that is damaged, or of which only parts are there, is made anew; until then logs are read.
 #[tokio::test]
 async fn an_index_that_is_damaged_or_half_made_changes_no_hit() {

@@ -91,6 +91,7 @@ fn agent_core() {
     send(Sessions::compact(of(), of(), of(), of::<String>()));
     send(Sessions::replace(of(), of(), of(), of()));
     send(Sessions::fork(of(), of(), of::<agent_core::Seq>()));
+    send(Sessions::plan_fork(of(), of(), of(), of::<Fork>()));
     send(Sessions::create_child(of(), of(), of()));
     send(Sessions::report_child(of(), of(), of()));
 }
@@ -130,6 +131,13 @@ fn agent_runtime() {
     send(Conversation::search(of(), of()));
     send(Conversation::history(of(), of()));
     send(Conversation::fork(of(), of::<Fork>()));
+    send(Conversation::edit(of(), of(), "text"));
+    send(Conversation::retry(of()));
+    send(Conversation::rewind(of(), of()));
+    send(Conversation::undo(of()));
+    send(Conversation::branches(of(), of()));
+    send(Conversation::restore(of(), of()));
+    send(Conversation::in_place(of()));
     send(Conversation::suspend(of()));
     send(Conversation::resume(of()));
     send(Conversation::clear(of()));
@@ -216,6 +224,9 @@ fn agent_workspace() {
     send(WorkspaceManager::sweep(of(), of()));
     send(WorkspaceManager::purge(of(), of()));
     send(WorkspaceManager::reset(of(), of(), of()));
+    send(WorkspaceManager::successor(of(), of(), of(), of()));
+    send(WorkspaceManager::supersede(of(), of(), of()));
+    send(WorkspaceManager::superseded(of(), of(), of()));
     send(WorkspaceManager::erase(of(), of()).into_future());
     send(Secrets::reveal(of(), of(), of()));
     send(StatePayload::export(of::<&dyn SessionStore>(), of()));

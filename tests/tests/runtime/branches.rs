@@ -81,6 +81,13 @@ async fn an_edit_takes_the_place(site: Site) {
     };
     assert_eq!(ids(branch.branches(10).await.unwrap()), [chat.id()], "{name}");
 
+    // A fork of it is a conversation of its own.
+    let apart = chat.fork(None).await.unwrap();
+    let links = (apart.record().attributes.superseded_by(), apart.record().attributes.supersedes());
+    assert_eq!((links, apart.record().conversation_key()), ((None, None), None), "{name}");
+    apart.delete().await.unwrap();
+    assert_eq!(keyed(&agent).await.id(), branch.id(), "{name}");
+
     // Once more; the key leads to the last one, whose answer goes on.
     let point = branch.record().lineage.base();
     let third = branch.rewind(point).await.unwrap();
@@ -127,7 +134,7 @@ async fn the_first_message_is_edited(site: Site) {
     assert_eq!(restored.branches(10).await.unwrap().len(), 3, "{name}");
 }
 
-each_store!(the_first_message_is_edited);
+each_store!(the_first_message_is_edited and files);
 
 /// A model is asked the same once more, with the picture; without a new message, and without a copy.
 async fn a_retry_asks_the_same(site: Site) {
@@ -156,7 +163,7 @@ async fn a_retry_asks_the_same(site: Site) {
     assert_eq!(read(run.run).await.0, "that is all", "{name}");
 }
 
-each_store!(a_retry_asks_the_same);
+each_store!(a_retry_asks_the_same and files);
 
 /// A run that is active ends, and what it has said stays with the former session.
 async fn a_run_that_is_edited_away_ends(site: Site) {
@@ -184,7 +191,7 @@ async fn a_run_that_is_edited_away_ends(site: Site) {
     gate.open();
 }
 
-each_store!(a_run_that_is_edited_away_ends);
+each_store!(a_run_that_is_edited_away_ends and files);
 
 /// Of several who edit one conversation at once, one does; the others are told, and find its branch.
 async fn of_several_edits_one_wins(site: Site) {
@@ -225,7 +232,7 @@ async fn of_several_edits_one_wins(site: Site) {
     }
 }
 
-each_store!(of_several_edits_one_wins);
+each_store!(of_several_edits_one_wins and files);
 
 /// A process dies after it has created the branch: nothing is lost, and the next edit of the key goes on from there.
 async fn a_branch_that_was_cut_off_is_found(site: Site) {
@@ -253,7 +260,7 @@ async fn a_branch_that_was_cut_off_is_found(site: Site) {
     assert_eq!((keyed(&agent).await.id(), said(&back).await.len()), (back.id(), 2), "{name}");
 }
 
-each_store!(a_branch_that_was_cut_off_is_found);
+each_store!(a_branch_that_was_cut_off_is_found and files);
 
 /// What was edited away goes with the conversation, and nothing else does.
 async fn erasing_a_conversation_erases_its_branches(site: Site) {
