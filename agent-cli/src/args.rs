@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_core::model::{Actor, Role};
-use agent_core::{DeviceId, OwnerId, SessionId, Storage, TenantId};
+use agent_core::{DeviceId, OwnerId, Storage, TenantId};
 use agent_storage_fs::FsConfig;
 
 use crate::failure::{Failure, Result};
 use crate::model::ModelName;
 use crate::offline::OfflineModel;
+use crate::pick::SessionRef;
 use crate::stores::{Address, address};
 
 /// Heading of the global options in the help.
@@ -47,9 +48,9 @@ pub(crate) struct Args {
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
 
-    /// Id of the session to open (default: the most recently used one)
+    /// Session to open: id, beginning or end of it, or number in `chat session list` (default: the most recently used one)
     #[arg(long, value_name = "ID")]
-    pub(crate) session: Option<SessionId>,
+    pub(crate) session: Option<SessionRef>,
 
     /// Model: anthropic:NAME, openai:NAME, google:NAME, ollama:NAME, http://HOST/v1#NAME (an API like OpenAI's), or offline
     /// (repeats what is said). The key is read from ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, or for an address

@@ -14,9 +14,10 @@ use base64::engine::general_purpose::STANDARD;
 use crate::chat::Chat;
 use crate::failure::{Failure, Result};
 use crate::open::agent_on;
-use crate::screen::{counted, cut, minute};
+use crate::screen::{counted, cut};
 use crate::servers::Servers;
 use crate::stdout;
+use crate::zone::Zone;
 
 /// Number of branches that are listed.
 const BRANCHES: usize = 50;
@@ -72,11 +73,11 @@ impl Chat {
 
     /// Lists the branches that this conversation has superseded.
     pub(crate) async fn branches(&mut self) -> agent_core::Result<()> {
-        let branches = self.handle.branches(BRANCHES).await?;
+        let (branches, zone) = (self.handle.branches(BRANCHES).await?, Zone::now());
         for (number, branch) in (1..).zip(&branches) {
             self.screen.line(&format!(
                 "{number:>4}  {}  {:>12}  {}",
-                minute(branch.last_active_at),
+                zone.minute(branch.last_active_at),
                 counted(branch.counts.messages(), "message"),
                 branch.preview.as_deref().unwrap_or_default(),
             ));

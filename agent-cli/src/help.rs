@@ -7,7 +7,8 @@ macro_rules! slash_commands {
   /history [N]  show the last N messages (default: 50)
   /sessions     list the sessions of this workspace
   /new [TITLE]  create a session, and switch to it
-  /switch N     switch to session N of /sessions, or to an id or its beginning
+  /switch N     switch to session N of /sessions, or to an id, or to the
+                beginning or the end of one
   /search WORDS find messages in the sessions of this workspace
   /open N       switch to the session of hit N of /search, and show it
   /fork         copy this session, and switch to the copy

@@ -15,11 +15,14 @@ mod host_config;
 #[cfg(feature = "models")]
 mod hosted;
 mod input;
+mod layout;
+mod listing;
 mod log;
 mod model;
 mod offline;
 mod open;
 mod output;
+mod pick;
 mod progress;
 mod question;
 mod screen;
@@ -29,6 +32,7 @@ mod slash;
 mod stdout;
 mod stores;
 mod summaries;
+mod zone;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_core::clock::Effects;
 use agent_core::event::{EventPayload, EventType};
 use agent_core::model::Workspace;
-use agent_core::store::ReadEvents;
+use agent_core::store::{ReadEvents, SessionQuery};
 use agent_core::{DeviceId, Storage};
 use agent_runtime::context::ContextLimits;
 use agent_runtime::{AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, NewWorkspace, ToolMode};
@@ -36,7 +36,8 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat> {
         (Reader::pipe(), None)
     };
     let screen = Screen::new(terminal, printer);
-    let mut chat = Chat::new(place, args.clone(), workspace, device, handle, reader, screen).map_err(Failure::other)?;
+    let mut chat =
+        Chat::new(place, args.clone(), workspace, device, handle, reader, screen).map_err(Failure::other)?;
     chat.record_session().await;
     Ok(chat)
 }
@@ -112,12 +113,9 @@ fn hosted(args: &Args) -> Result<Option<Arc<dyn LlmProvider>>> {
 
 /// Returns the session that `--session` names, or else the one that the device used last; and its
 /// workspace. A new workspace gets the device's name.
-async fn session(
-    agent: &AgentRuntime,
-    device: &DeviceId,
-    args: &Args,
-) -> agent_core::Result<(Conversation, Workspace)> {
-    if let Some(id) = args.session {
+async fn session(agent: &AgentRuntime, device: &DeviceId, args: &Args) -> Result<(Conversation, Workspace)> {
+    if let Some(named) = &args.session {
+        let id = named.find(&*agent.storage().sessions, SessionQuery::new()).await?.id;
         let handle = agent.conversation_by_id(id).await?;
         let workspace = agent.workspaces().load(handle.record().workspace).await?;
         return Ok((handle, workspace));

@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::failure::{Result, for_users};
+use crate::layout::{self, terminal_width};
 use crate::screen::{counted, visible, visible_json};
 use crate::stdout;
 
@@ -72,21 +73,20 @@ impl Out {
         if self.json {
             return self.whole(value);
         }
+        self.print_lines(&layout::lines(headings, rows, None));
+    }
+
+    /// Prints rows like [`table`](Self::table), cut to the width of the terminal, if the output is shown on one.
+    pub(crate) fn cut_table(&self, value: &impl Serialize, headings: &[&str], rows: &[Vec<String>]) {
+        if self.json {
+            return self.whole(value);
+        }
+        self.print_lines(&layout::lines(headings, rows, terminal_width()));
+    }
+
+    fn print_lines(&self, lines: &[String]) {
         self.title();
-        let mut widths: Vec<_> = headings.iter().map(|heading| heading.len()).collect();
-        for row in rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(visible(cell).chars().count());
-            }
-        }
-        let show = |cells: Vec<String>| {
-            let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  "));
-            stdout::put(&format!("{}\n", cells.collect::<String>().trim_end()));
-        };
-        show(headings.iter().map(ToString::to_string).collect());
-        for row in rows {
-            show(row.iter().map(|cell| visible(cell).into_owned()).collect());
-        }
+        lines.iter().for_each(|line| stdout::put(&format!("{line}\n")));
     }
 
     /// Prints names and values, one on a line, or `value` as one JSON object. Empty values are left out.

@@ -1,7 +1,6 @@
 //! Output of a conversation: answers go to standard output, everything else to standard error, or on a terminal to
 //! standard output, too.
 
-use agent_core::Timestamp;
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
@@ -197,9 +196,4 @@ pub(crate) fn counted(count: u64, noun: &str) -> String {
         1 => format!("1 {noun}"),
         _ => format!("{count} {noun}s"),
     }
-}
-
-/// Returns a time to the minute, in UTC.
-pub(crate) fn minute(at: Timestamp) -> String {
-    at.to_string().chars().take(16).map(|c| if c == 'T' { ' ' } else { c }).collect()
 }

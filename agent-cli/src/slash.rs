@@ -15,11 +15,15 @@ use crate::failure::Failure;
 use crate::files::{SessionFiles, StoredFile};
 use crate::help::SLASH_COMMANDS;
 use crate::history::newest_shown;
-use crate::screen::{counted, cut, minute, spoken};
+use crate::layout::{self, terminal_width};
+use crate::listing::{self, ShortIds, age, last_message, title_cell};
+use crate::pick::SessionRef;
+use crate::screen::{counted, cut, spoken};
+use crate::zone::{Zone, second};
 
 /// Default number of messages of `/history`.
 const HISTORY: usize = 50;
-/// Number of sessions that are listed, and searched for the beginning of an id.
+/// Number of sessions that are listed.
 const SESSIONS: usize = 100;
 
 /// Maximum bytes of a summary of `/compact`, as of one that a run writes.
@@ -98,7 +102,7 @@ impl Chat {
             ("model", &self.args.model.to_string()),
             ("session", &self.handle.id().to_string()),
             ("messages", &counts.messages().to_string()),
-            ("last used", &minute(workspace.last_accessed)),
+            ("last used", &second(workspace.last_accessed)),
             ("data", &self.place.data),
         ] {
             self.screen.line(&format!("{name:<10} {value}"));
@@ -212,17 +216,24 @@ impl Chat {
 
     async fn sessions(&mut self) -> agent_core::Result<()> {
         let page = self.list().await?;
-        for (number, session) in (1..).zip(&page.items) {
+        let (ids, now, width) = (ShortIds::of(&page.items), Zone::now().now, terminal_width());
+        let rows = (1..).zip(&page.items).map(|(number, session)| {
             let here = if session.id == self.handle.id() { '*' } else { ' ' };
             let is_main = session.id == self.workspace.main_session && session.attributes.title.is_none();
-            let title = if is_main { "main" } else { session.display_title().unwrap_or_default() };
-            self.screen.line(&format!(
-                "{here}{number:>3}  {}  {}  {:>12}  {:<10} {title}",
-                session.id,
-                minute(session.last_active_at),
-                counted(session.counts.messages(), "message"),
-                session.status.state,
-            ));
+            let title = if is_main { "main".to_owned() } else { listing::title(session) };
+            vec![
+                format!("{here}{number:>3}"),
+                ids.short(session.id),
+                age(now, session.last_active_at),
+                session.status.state.to_string(),
+                session.counts.messages().to_string(),
+                title_cell(&title, width),
+                last_message(session),
+            ]
+        });
+        let headings = ["   #", "ID", "USED", "STATE", "MESSAGES", "TITLE", "LAST MESSAGE"];
+        for line in layout::lines(&headings, &rows.collect::<Vec<_>>(), width) {
+            self.screen.line(&line);
         }
         for damage in &page.damaged {
             self.screen.line(&format!("  !  {damage}"));
@@ -244,32 +255,25 @@ impl Chat {
     }
 
     async fn switch(&mut self, which: &str) -> agent_core::Result<()> {
-        let page = self.list().await?;
-        let number = which.parse::<usize>().ok().and_then(|number| page.items.get(number.checked_sub(1)?));
-        let found: Vec<_> = match number {
-            Some(session) => vec![session.id],
-            None => page.items.iter().map(|s| s.id).filter(|id| id.to_string().starts_with(which)).collect(),
+        let sessions = self.place.agent.storage().sessions.clone();
+        let found = match which.parse::<SessionRef>() {
+            Ok(named) => named.find(&*sessions, SessionQuery::new().with_workspace(self.workspace.id)).await,
+            Err(why) => Err(Failure::new(1, "invalid_input", why)),
         };
-        match (found.as_slice(), which.parse()) {
-            ([id], _) => self.go_to(self.place.agent.conversation_by_id(*id).await?).await,
-            (_, Ok(id)) => self.go_to(self.place.agent.conversation_by_id(id).await?).await,
-            ([], _) => self
-                .refuse(&format!("no session {} in this workspace; type /sessions for a list", cut(which))),
-            _ => self.refuse(&format!(
-                "the ids of several sessions begin with {}; type more of the id",
-                cut(which)
-            )),
+        match found {
+            Ok(found) => self.go_to(self.place.agent.conversation_by_id(found.id).await?).await,
+            Err(failure) => self.refuse(&failure.text),
         }
         Ok(())
     }
 
     async fn search(&mut self, words: &str) -> agent_core::Result<()> {
         let search = Search::new(words).with_workspace(self.workspace.id);
-        let page = self.place.agent.search(&search).await?;
+        let (page, zone) = (self.place.agent.search(&search).await?, Zone::now());
         for (number, hit) in (1..).zip(&page.hits) {
             let title = hit.title.as_ref().map_or_else(String::new, |title| format!("{title}: "));
             let text = hit.snippet.marked("**");
-            self.screen.line(&format!("{number:>4}  {}  {}  {title}{text}", minute(hit.at), hit.actor));
+            self.screen.line(&format!("{number:>4}  {}  {}  {title}{text}", zone.minute(hit.at), hit.actor));
         }
         for damage in &page.damaged {
             self.screen.line(&format!("  !  {damage}"));
@@ -278,7 +282,7 @@ impl Chat {
             self.screen.line("(nothing was found)");
         }
         match page.searched_through {
-            Some(until) => self.screen.line(&format!("(searched back to {})", minute(until))),
+            Some(until) => self.screen.line(&format!("(searched back to {})", second(until))),
             None if page.next.is_some() => {
                 self.screen.line("(there are older hits: `chat search` shows more)");
             }

@@ -8,6 +8,7 @@ use super::site::Site;
 use super::tenants::AllTenants;
 use crate::failure::Result;
 use crate::help::examples;
+use crate::zone::second;
 
 /// Options of `chat audit`.
 #[derive(Clone, Debug, clap::Args)]
@@ -52,5 +53,5 @@ fn row(entry: &AuditEntry) -> Vec<String> {
         audited.workspace.map(|id| format!("workspace {id}")),
     ];
     let on: Vec<_> = on.into_iter().flatten().collect();
-    vec![entry.at.to_string(), entry.by.to_string(), audited.operation.to_string(), outcome, on.join(", ")]
+    vec![second(entry.at), entry.by.to_string(), audited.operation.to_string(), outcome, on.join(", ")]
 }

@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::failure::{Failure, Result};
+use crate::screen::visible;
 
 /// Option that confirms in advance.
 #[derive(Clone, Debug, clap::Args)]
@@ -15,12 +16,18 @@ pub(crate) struct Consent {
 impl Consent {
     /// Asks on a terminal whether to do `what`; without a terminal, refuses unless `--yes` was given.
     pub(crate) fn ask(&self, what: &str) -> Result<()> {
-        self.confirm(what, "add --yes to confirm")
+        self.confirm(&format!("{what} removes data permanently"), "add --yes to confirm")
+    }
+
+    /// Asks like [`ask`](Self::ask), for what removes nothing, but cannot be undone.
+    pub(crate) fn ask_about(&self, what: &str) -> Result<()> {
+        self.confirm(&format!("{what} cannot be undone"), "add --yes to confirm")
     }
 
     /// Asks like [`ask`](Self::ask), for a command with the option `--dry-run`.
     pub(crate) fn ask_or_preview(&self, what: &str) -> Result<()> {
-        self.confirm(what, "add --dry-run to see what it would do, or --yes to confirm")
+        let remedy = "add --dry-run to see what it would do, or --yes to confirm";
+        self.confirm(&format!("{what} removes data permanently"), remedy)
     }
 
     fn confirm(&self, what: &str, remedy: &str) -> Result<()> {
@@ -29,12 +36,11 @@ impl Consent {
         }
         let (stdin, mut stderr) = (io::stdin(), io::stderr());
         if !stdin.is_terminal() || !stderr.is_terminal() {
-            let text = format!("{what} removes data permanently; nothing was changed; {remedy}");
+            let text = format!("{what}; nothing was changed; {remedy}");
             return Err(Failure::new(2, "needs_yes", text));
         }
         let mut answer = String::new();
-        let asked =
-            write!(stderr, "{what} removes data permanently. Continue? [y/N] ").and_then(|()| stderr.flush());
+        let asked = write!(stderr, "{}. Continue? [y/N] ", visible(what)).and_then(|()| stderr.flush());
         let read = asked.and_then(|()| stdin.lock().read_line(&mut answer));
         if read.is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
             return Ok(());

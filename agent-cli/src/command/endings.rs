@@ -8,10 +8,17 @@ use super::consent::Consent;
 use super::site::Site;
 use crate::failure::{Failure, Result};
 use crate::output::print_copies;
+use crate::pick::Picked;
 use crate::screen::counted;
 
-/// Deletes a session, and removes its events if `purge` is true.
-pub(super) async fn delete(site: &Site<'_>, id: SessionId, purge: bool) -> Result<()> {
+/// Deletes a session, and removes its events if `purge` is true. Asks before, if the session was not named by its id: a number
+/// is that of another session as soon as one is used.
+pub(super) async fn delete(site: &Site<'_>, session: &Picked, purge: bool, consent: &Consent) -> Result<()> {
+    let id = session.id;
+    if session.title.is_some() {
+        site.out.note(&format!("({})", session.named()));
+        consent.ask_about(&format!("the deletion of {}", session.named()))?;
+    }
     site.manager.delete_session(id).await?;
     let purged = match purge {
         true => site.manager.purge(id).await.map_err(|error| not_purged(id, error))?,
@@ -43,11 +50,15 @@ fn not_purged(id: SessionId, error: Error) -> Failure {
 }
 
 /// Erases a session; fails if a fork still needs events of it.
-pub(super) async fn erase(site: &Site<'_>, id: SessionId, now: bool, consent: &Consent) -> Result<()> {
+pub(super) async fn erase(site: &Site<'_>, session: &Picked, now: bool, consent: &Consent) -> Result<()> {
+    let id = session.id;
+    if session.title.is_some() {
+        site.out.note(&format!("({})", session.named()));
+    }
     // No question is asked about a session that does not exist; one about a deleted or damaged session is.
     match site.storage.sessions.load(id).await {
         Err(error) if *error.kind() == ErrorKind::NotFound => return Err(error.into()),
-        _ => consent.ask(&format!("the erasure of session {id}"))?,
+        _ => consent.ask(&format!("the erasure of {}", session.named()))?,
     }
     let erase = site.manager.erase(id);
     let erased = if now { erase.now().await? } else { erase.await? };

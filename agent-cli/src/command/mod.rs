@@ -13,6 +13,7 @@ mod files;
 mod maintain;
 mod search;
 mod session;
+mod session_list;
 mod site;
 mod sweep;
 mod tenant;
@@ -40,6 +41,7 @@ use config::ConfigCommand;
 use device::DeviceCommand;
 use search::{IndexCommand, SearchCommand};
 use session::SessionCommand;
+use session_list::ListCommand;
 use site::Site;
 use tenant::TenantCommand;
 use tenants::AllTenants;
@@ -219,7 +221,7 @@ impl Command {
             Self::Workspace(
                 WorkspaceCommand::List { tenants, .. } | WorkspaceCommand::Gc { tenants, .. },
             )
-            | Self::Session(SessionCommand::List { tenants, .. })
+            | Self::Session(SessionCommand::List(ListCommand { tenants, .. }))
             | Self::Device(DeviceCommand::List { tenants, .. })
             | Self::Audit(AuditCommand { tenants, .. })
             | Self::Search(SearchCommand { tenants, .. })

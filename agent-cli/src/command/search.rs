@@ -2,14 +2,15 @@
 
 use agent_core::search::{Hit, Search};
 use agent_core::store::Cursor;
-use agent_core::{SessionId, WorkspaceId};
 use serde_json::json;
 
 use super::site::Site;
 use super::tenants::AllTenants;
 use crate::failure::Result;
 use crate::help::examples;
-use crate::screen::{counted, minute};
+use crate::pick::{SessionRef, WorkspaceRef};
+use crate::screen::counted;
+use crate::zone::{Zone, second};
 
 /// Options of `chat search`.
 #[derive(Clone, Debug, clap::Args)]
@@ -20,10 +21,10 @@ pub(crate) struct SearchCommand {
     words: Vec<String>,
     /// Search the sessions of a workspace only
     #[arg(long, value_name = "ID")]
-    workspace: Option<WorkspaceId>,
-    /// Search one session only
+    workspace: Option<WorkspaceRef>,
+    /// Search one session only: id, beginning or end of it, or number in `chat session list`
     #[arg(long = "in", value_name = "SESSION")]
-    session: Option<SessionId>,
+    session: Option<SessionRef>,
     /// Maximum number of hits
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u64).range(1..=1000))]
     limit: u64,
@@ -38,13 +39,19 @@ impl SearchCommand {
     pub(super) async fn run(self, site: &Site<'_>) -> Result<()> {
         let limit = usize::try_from(self.limit).unwrap_or(1000);
         let mut search = Search::new(self.words.join(" ")).with_limit(limit).with_cursor(self.after);
-        (search.workspace, search.session) = (self.workspace, self.session);
+        if let Some(workspace) = &self.workspace {
+            search.workspace = Some(site.workspace(workspace).await?);
+        }
+        if let Some(session) = &self.session {
+            search.session = Some(site.session(session).await?);
+        }
         let page = site.storage.sessions.search(&search).await?;
-        let rows: Vec<_> = page.hits.iter().map(row).collect();
-        site.out.table(&page, &["TIME", "SESSION", "EVENT", "ACTOR", "TEXT"], &rows);
+        let zone = Zone::now();
+        let rows: Vec<_> = page.hits.iter().map(|hit| row(&zone, hit)).collect();
+        site.out.table(&page, &[&zone.heading("TIME"), "SESSION", "EVENT", "ACTOR", "TEXT"], &rows);
         match (&page.next, page.searched_through) {
             (Some(next), Some(until)) => {
-                site.out.note(&format!("(searched back to {}; go on: --after {next})", minute(until)));
+                site.out.note(&format!("(searched back to {}; go on: --after {next})", second(until)));
             }
             (Some(next), None) => site.out.note(&format!("(more hits: --after {next})")),
             (None, _) if page.hits.is_empty() => site.out.note("(nothing was found)"),
@@ -95,7 +102,7 @@ impl IndexCommand {
     }
 }
 
-fn row(hit: &Hit) -> Vec<String> {
-    let (time, text) = (minute(hit.at), hit.snippet.marked("**"));
+fn row(zone: &Zone, hit: &Hit) -> Vec<String> {
+    let (time, text) = (zone.minute(hit.at), hit.snippet.marked("**"));
     vec![time, hit.session.to_string(), hit.seq.to_string(), hit.actor.to_string(), text]
 }

@@ -12,7 +12,6 @@ use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Patch;
 use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
-use agent_core::store::{Cursor, SessionQuery};
 use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStore, WorkspaceId};
 use agent_runtime::NewWorkspace;
 use clap::Subcommand;
@@ -20,55 +19,37 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use super::consent::Consent;
+use super::session_list::ListCommand;
 use super::site::Site;
-use super::tenants::AllTenants;
 use super::{endings, files};
 use crate::content::{not_text, read_once, shown, too_large, write_file};
 use crate::failure::{Failure, Result};
 use crate::help::examples;
 use crate::history::newest_shown;
 use crate::output::{damage, line, put_content};
+use crate::pick::{SessionRef, WorkspaceRef};
 use crate::progress::{Bar, Progress};
-use crate::screen::{counted, minute, spoken};
+use crate::screen::{counted, spoken};
+use crate::zone::second;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum SessionCommand {
     /// List sessions, most recently used first
+    ///
+    /// Each has a number, by which other commands take it as long as no other session is used; the end of its id, which they
+    /// take too; and what it stores in messages, results and files. Only a list without filters has numbers. On a terminal, lines
+    /// are cut to its width.
     #[command(after_help = examples!(
-        "chat session list --workspace ID --state idle",
+        "chat session list --since 3d",
+        "chat session list --workspace ID --state idle --until 2026-11-28",
         "chat session list --label project=apollo --json",
     ))]
-    List {
-        /// Workspace id (default: all workspaces)
-        #[arg(long, value_name = "ID")]
-        workspace: Option<WorkspaceId>,
-        /// State of the sessions; can be repeated (default: all but archived and deleted)
-        #[arg(long, value_name = "STATE", value_parser = state)]
-        state: Vec<SessionState>,
-        /// Label of the sessions; can be repeated, and all of them must match
-        #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
-        label: Vec<(String, String)>,
-        /// Include archived, deleted and hidden sessions
-        #[arg(long, conflicts_with = "state")]
-        all: bool,
-        /// Maximum number of rows
-        #[arg(long, value_name = "N", default_value = "50")]
-        limit: usize,
-        /// Cursor of the next page, as the previous page printed it
-        #[arg(long, value_name = "CURSOR")]
-        after: Option<Cursor>,
-        /// Count all sessions of the list (`total` in JSON). Without it they are counted on stores where that reads no
-        /// sessions, so not in a bucket
-        #[arg(long)]
-        total: bool,
-        #[command(flatten)]
-        tenants: AllTenants,
-    },
+    List(ListCommand),
     /// Show a session and its last messages
     #[command(after_help = examples!("chat session show ID", "chat session show ID --turns 100 --json"))]
     Show {
-        /// Session id
-        id: SessionId,
+        /// Session: id, beginning or end of it, or number in `chat session list`
+        id: SessionRef,
         /// Number of messages, tool calls and results
         #[arg(long, value_name = "N", default_value = "10")]
         turns: usize,
@@ -76,8 +57,8 @@ pub(crate) enum SessionCommand {
     /// Export a session with all its events: as one JSON document, or as a tar archive if it has blobs
     #[command(after_help = examples!("chat session export ID --output session.json"))]
     Export {
-        /// Session id
-        id: SessionId,
+        /// Session: id, beginning or end of it, or number in `chat session list`
+        id: SessionRef,
         /// Output file; must not exist (default: standard output)
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -104,8 +85,8 @@ pub(crate) enum SessionCommand {
     /// `chat verify` reads them.
     #[command(after_help = examples!("chat session files ID", "chat session files ID --limit 1000 --json"))]
     Files {
-        /// Session id
-        id: SessionId,
+        /// Session: id, beginning or end of it, or number in `chat session list`
+        id: SessionRef,
         /// Number of the newest files that are listed, at least
         #[arg(long, value_name = "N", default_value = "50")]
         limit: usize,
@@ -119,8 +100,8 @@ pub(crate) enum SessionCommand {
         "chat session save ID 14.2 | less",
     ))]
     Save {
-        /// Session id
-        id: SessionId,
+        /// Session: id, beginning or end of it, or number in `chat session list`
+        id: SessionRef,
         /// Number of the file, as `chat session files` lists it
         file: String,
         /// Output file (default: standard output)
@@ -138,8 +119,8 @@ pub(crate) enum SessionCommand {
     /// restores it, when the message is sent.
     #[command(after_help = examples!("chat session restore-file ID ./cat.png"))]
     RestoreFile {
-        /// Session id
-        id: SessionId,
+        /// Session: id, beginning or end of it, or number in `chat session list`
+        id: SessionRef,
         /// Copy of the file; - for standard input
         #[arg(value_name = "PATH")]
         file: PathBuf,
@@ -149,8 +130,8 @@ pub(crate) enum SessionCommand {
     /// The new session continues the history of the first one, which is not changed.
     #[command(after_help = examples!("chat session fork ID", "chat session fork ID --at 12"))]
     Fork {
-        /// Session id
-        id: SessionId,
+        /// Session: id, beginning or end of it, or number in `chat session list`
+        id: SessionRef,
         /// Number of the last event that is shared (default: the last event)
         #[arg(long, value_name = "EVENT")]
         at: Option<u64>,
@@ -160,11 +141,11 @@ pub(crate) enum SessionCommand {
     /// Prints the id of the new session. The damaged session is not changed.
     #[command(after_help = examples!("chat session salvage ID", "chat session salvage ID --main"))]
     Salvage {
-        /// Id of the damaged session
-        id: SessionId,
+        /// Damaged session: id, or beginning or end of it
+        id: SessionRef,
         /// Workspace id of the new session (default: that of the damaged session)
         #[arg(long, value_name = "ID")]
-        workspace: Option<WorkspaceId>,
+        workspace: Option<WorkspaceRef>,
         /// Set the new session as the main session of its workspace
         #[arg(long)]
         main: bool,
@@ -172,8 +153,8 @@ pub(crate) enum SessionCommand {
     /// Protect a session and its workspace from sweep and gc
     #[command(after_help = examples!("chat session pin ID --why \"legal hold 42\""))]
     Pin {
-        /// Session id
-        id: SessionId,
+        /// Session: id, beginning or end of it, or number in `chat session list`
+        id: SessionRef,
         /// Reason, which reports show
         #[arg(long, value_name = "TEXT")]
         why: String,
@@ -181,21 +162,23 @@ pub(crate) enum SessionCommand {
     /// Remove the protection of a session
     #[command(after_help = examples!("chat session unpin ID"))]
     Unpin {
-        /// Session id
-        id: SessionId,
+        /// Session: id, beginning or end of it, or number in `chat session list`
+        id: SessionRef,
     },
     /// Delete a session
     ///
-    /// Works on damaged sessions, too. A deleted id cannot be used again. The events stay in the store until the session is
+    /// Asks before, if the session is not named by its whole id. Works on damaged sessions, too. A deleted id cannot be used again. The events stay in the store until the session is
     /// purged. A purge does not make a SQLite database file smaller: the freed pages are used again for later data; `chat
     /// maintain` rewrites the file.
     #[command(after_help = examples!("chat session delete ID", "chat session delete ID --purge"))]
     Delete {
-        /// Session id
-        id: SessionId,
+        /// Session: id, beginning or end of it, or number in `chat session list`
+        id: SessionRef,
         /// Also remove the events, except those that forks read
         #[arg(long)]
         purge: bool,
+        #[command(flatten)]
+        consent: Consent,
     },
     /// Erase a session: delete it and remove all of its bytes from the store
     ///
@@ -203,8 +186,8 @@ pub(crate) enum SessionCommand {
     /// may be left in unused parts until `chat maintain` rewrites it; --now does both.
     #[command(after_help = examples!("chat session erase ID", "chat session erase ID --now --yes"))]
     Erase {
-        /// Session id
-        id: SessionId,
+        /// Session: id, beginning or end of it, or number in `chat session list`
+        id: SessionRef,
         /// Also rewrite a SQLite file, so that no copy of the data is left in it, while other writers wait
         #[arg(long)]
         now: bool,
@@ -213,54 +196,46 @@ pub(crate) enum SessionCommand {
     },
 }
 
-fn state(text: &str) -> Result<SessionState, String> {
-    let known = || SessionState::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let found = SessionState::ALL.iter().find(|state| state.to_string() == text);
-    found.copied().ok_or_else(|| format!("unknown state; the states are {}", known()))
-}
-
-fn label(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("a label has the form KEY=VALUE")?;
-    Ok((key.to_owned(), value.to_owned()))
-}
-
 impl SessionCommand {
     pub(super) async fn run(self, site: &Site<'_>) -> Result<()> {
         match self {
-            Self::List { workspace, state, label, all, limit, after, total, tenants: _ } => {
-                let mut query = SessionQuery::new().with_states(state).with_limit(limit).with_cursor(after);
-                query.with_total = total || !site.args.address()?.is_bucket();
-                if all {
-                    query = query.with_hidden();
-                }
-                query.workspace = workspace;
-                query.labels.extend(label);
-                list(site, query).await
-            }
-            Self::Show { id, turns } => show(site, id, turns).await,
-            Self::Export { id, output } => export(site, id, output.as_deref()).await,
-            Self::Files { id, limit } => files::list(site, id, limit).await,
+            Self::List(list) => list.run(site).await,
+            Self::Show { id, turns } => show(site, site.session(&id).await?, turns).await,
+            Self::Export { id, output } => export(site, site.session(&id).await?, output.as_deref()).await,
+            Self::Files { id, limit } => files::list(site, site.session(&id).await?, limit).await,
             Self::Save { id, file, output, replace } => {
-                files::save(site, id, &file, output.as_deref(), replace).await
+                files::save(site, site.session(&id).await?, &file, output.as_deref(), replace).await
             }
-            Self::RestoreFile { id, file } => files::restore(site, id, &file).await,
+            Self::RestoreFile { id, file } => files::restore(site, site.session(&id).await?, &file).await,
             Self::Import { file, with_ancestors, create_workspace } => {
                 import(site, &file, with_ancestors, create_workspace).await
             }
             Self::Fork { id, at } => {
-                let fork = site.storage.sessions.fork(id, at.map(Seq::new)).await?;
+                let fork = site.storage.sessions.fork(site.session(&id).await?, at.map(Seq::new)).await?;
                 site.out.result(&*fork, &fork.id.to_string());
                 Ok(())
             }
-            Self::Salvage { id, workspace, main } => salvage(site, id, workspace, main).await,
+            Self::Salvage { id, workspace, main } => {
+                let workspace = match workspace {
+                    Some(workspace) => Some(site.workspace(&workspace).await?),
+                    None => None,
+                };
+                salvage(site, site.session(&id).await?, workspace, main).await
+            }
             Self::Pin { id, why } => {
+                let id = site.session(&id).await?;
                 change(site, id, &format!("pinned session {id}: {why}"), Patch::new().pin(&why)).await
             }
             Self::Unpin { id } => {
+                let id = site.session(&id).await?;
                 change(site, id, &format!("unpinned session {id}"), Patch::new().unpin()).await
             }
-            Self::Delete { id, purge } => endings::delete(site, id, purge).await,
-            Self::Erase { id, now, consent } => endings::erase(site, id, now, &consent).await,
+            Self::Delete { id, purge, consent } => {
+                endings::delete(site, &site.meant(&id).await?, purge, &consent).await
+            }
+            Self::Erase { id, now, consent } => {
+                endings::erase(site, &site.meant(&id).await?, now, &consent).await
+            }
         }
     }
 }
@@ -272,21 +247,6 @@ async fn change(site: &Site<'_>, id: SessionId, text: &str, patch: Patch) -> Res
     let done = site.storage.sessions.append(id, seen, changed).await?;
     site.out.result(&*done.session, text);
     Ok(())
-}
-
-async fn list(site: &Site<'_>, query: SessionQuery) -> Result<()> {
-    let page = site.storage.sessions.list(query).await?;
-    let headings = ["ID", "LAST USED", "STATE", "MESSAGES", "WORKSPACE", "TITLE"];
-    site.page(&page, &headings, |session| {
-        vec![
-            session.id.to_string(),
-            minute(session.last_active_at),
-            session.status.state.to_string(),
-            session.counts.messages().to_string(),
-            session.workspace.to_string(),
-            session.display_title().unwrap_or_default().to_owned(),
-        ]
-    })
 }
 
 async fn show(site: &Site<'_>, id: SessionId, turns: usize) -> Result<()> {
@@ -329,8 +289,8 @@ fn fields(session: &SessionRecord) -> [(&'static str, String); 14] {
         ("state", state),
         ("parent", session.origin.parent().map(|id| id.to_string()).unwrap_or_default()),
         ("creator", session.creator.to_string()),
-        ("created", session.created_at.to_string()),
-        ("last used", session.last_active_at.to_string()),
+        ("created", second(session.created_at)),
+        ("last used", second(session.last_active_at)),
         ("messages", session.counts.messages().to_string()),
         ("content", format!("{} bytes", session.content_bytes.total())),
         ("unanswered", session.inputs_open.to_string()),

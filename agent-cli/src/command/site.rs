@@ -2,14 +2,15 @@
 
 use agent_admin::audit::audited;
 use agent_core::json::{RawFields, RawJson};
-use agent_core::store::{Damaged, Page};
-use agent_core::{Backend, Storage, TenantId};
+use agent_core::store::{Damaged, Page, SessionQuery};
+use agent_core::{Backend, SessionId, Storage, TenantId, WorkspaceId};
 use agent_runtime::WorkspaceManager;
 use serde::Serialize;
 
 use crate::args::Args;
 use crate::failure::{Failure, Result};
 use crate::output::{Out, count_unread, damage, unread};
+use crate::pick::{Picked, SessionRef, WorkspaceRef};
 
 /// Stores of one tenant, and the output.
 pub(crate) struct Site<'a> {
@@ -26,12 +27,39 @@ impl<'a> Site<'a> {
         Ok(Self { args, storage, manager, out })
     }
 
-    /// Prints a page of a list. In JSON, its items are passed through as they are stored.
+    /// Returns the id of the session that is meant.
+    pub(super) async fn session(&self, named: &SessionRef) -> Result<SessionId> {
+        Ok(self.meant(named).await?.id)
+    }
+
+    /// Returns the session that is meant, with its title unless it was named by its id.
+    pub(super) async fn meant(&self, named: &SessionRef) -> Result<Picked> {
+        named.find(&*self.storage.sessions, SessionQuery::new()).await
+    }
+
+    /// Returns the id of the workspace that is meant.
+    pub(super) async fn workspace(&self, named: &WorkspaceRef) -> Result<WorkspaceId> {
+        named.id(&*self.storage.workspaces).await
+    }
+
+    /// Prints a page of a list.
     pub(super) fn page<T: Serialize>(
         &self,
         page: &Page<T>,
         headings: &[&str],
         row: impl Fn(&T) -> Vec<String>,
+    ) -> Result<()> {
+        let rows: Vec<_> = page.items.iter().map(row).collect();
+        self.page_by(page, "", |whole| self.out.table(whole, headings, &rows))
+    }
+
+    /// Prints a page of a list by a function that is given it as JSON, in which its items are passed through as they are stored.
+    /// `again` are the options that the command for the next page has to have.
+    pub(super) fn page_by<T: Serialize>(
+        &self,
+        page: &Page<T>,
+        again: &str,
+        print: impl FnOnce(&RawFields),
     ) -> Result<()> {
         let whole: RawFields = [
             ("items", RawJson::sure(&page.items)),
@@ -41,9 +69,9 @@ impl<'a> Site<'a> {
         ]
         .into_iter()
         .collect();
-        self.out.table(&whole, headings, &page.items.iter().map(row).collect::<Vec<_>>());
+        print(&whole);
         if let Some(next) = &page.next {
-            self.out.note(&format!("(more rows: --after '{next}')"));
+            self.out.note(&format!("(more rows: {again}--after '{next}')"));
         }
         self.named(&page.damaged)
     }

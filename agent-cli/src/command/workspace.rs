@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agent_core::json::{RawFields, RawJson};
 use agent_core::store::{BindingQuery, Cursor, SessionQuery, WorkspaceQuery};
-use agent_core::{ErrorKind, SessionId, WorkspaceId};
+use agent_core::{ErrorKind, WorkspaceId};
 use agent_runtime::NewWorkspace;
 use agent_runtime::retention::{GcPolicy, GcReport};
 use clap::Subcommand;
@@ -17,7 +17,9 @@ use crate::failure::{Failure, Result};
 use crate::help::examples;
 use crate::offline::OfflineModel;
 use crate::output::{damage, print_copies, retained_value, tense};
-use crate::screen::{counted, minute};
+use crate::pick::{SessionRef, WorkspaceRef};
+use crate::screen::counted;
+use crate::zone::{Zone, second};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum WorkspaceCommand {
@@ -52,24 +54,24 @@ pub(crate) enum WorkspaceCommand {
     /// Show a workspace
     #[command(after_help = examples!("chat workspace show ID"))]
     Show {
-        /// Workspace id
-        id: WorkspaceId,
+        /// Workspace: id, or beginning or end of it
+        id: WorkspaceRef,
     },
     /// Set the main session of a workspace
     ///
     /// Devices that are bound to the workspace open its main session.
     #[command(after_help = examples!("chat workspace set-main WORKSPACE SESSION"))]
     SetMain {
-        /// Workspace id
-        id: WorkspaceId,
-        /// Id of a session of the workspace
-        session: SessionId,
+        /// Workspace: id, or beginning or end of it
+        id: WorkspaceRef,
+        /// Session of the workspace: id, beginning or end of it, or number in `chat session list`
+        session: SessionRef,
     },
     /// Delete a workspace permanently, with its sessions and device bindings
     #[command(after_help = examples!("chat workspace delete ID --yes"))]
     Delete {
-        /// Workspace id
-        id: WorkspaceId,
+        /// Workspace: id, or beginning or end of it
+        id: WorkspaceRef,
         #[command(flatten)]
         consent: Consent,
     },
@@ -110,14 +112,16 @@ impl WorkspaceCommand {
                 site.out.result(&workspace, &workspace.id.to_string());
                 Ok(())
             }
-            Self::Show { id } => show(site, id).await,
+            Self::Show { id } => show(site, site.workspace(&id).await?).await,
             Self::SetMain { id, session } => {
+                let (id, session) = (site.workspace(&id).await?, site.session(&session).await?);
                 let workspace = site.manager.set_main_session(id, session).await?;
                 let text = format!("session {session} is now the main session of workspace {id}");
                 site.out.result(&workspace, &text);
                 Ok(())
             }
             Self::Delete { id, consent } => {
+                let id = site.workspace(&id).await?;
                 // A workspace that does not exist needs no confirmation; one that is partly deleted or damaged does.
                 match site.manager.load(id).await {
                     _ if id == WorkspaceId::DEFAULT => {}
@@ -157,11 +161,12 @@ async fn list(site: &Site<'_>, all: bool, limit: usize, after: Option<Cursor>) -
     let mut query = WorkspaceQuery::new().with_total().with_limit(limit).with_cursor(after);
     query.with_deleting = all;
     let page = site.storage.workspaces.list(query).await?;
-    site.page(&page, &["ID", "LAST USED", "CREATED", "PROVIDER", "NAME"], |workspace| {
+    let zone = Zone::now();
+    site.page(&page, &["ID", &zone.heading("LAST USED"), "CREATED", "PROVIDER", "NAME"], |workspace| {
         vec![
             workspace.id.to_string(),
-            minute(workspace.last_accessed),
-            minute(workspace.created_at),
+            zone.minute(workspace.last_accessed),
+            zone.minute(workspace.created_at),
             workspace.provider.clone().unwrap_or_default(),
             workspace.name.clone(),
         ]
@@ -189,8 +194,8 @@ async fn show(site: &Site<'_>, id: WorkspaceId) -> Result<()> {
             ("id", id.to_string()),
             ("provider", workspace.provider.unwrap_or_default()),
             ("description", workspace.description.unwrap_or_default()),
-            ("created", workspace.created_at.to_string()),
-            ("last used", workspace.last_accessed.to_string()),
+            ("created", second(workspace.created_at)),
+            ("last used", second(workspace.last_accessed)),
             ("main session", workspace.main_session.to_string()),
             ("messages", messages.to_string()),
             ("sessions", sessions.to_string()),

@@ -117,6 +117,8 @@ fn program(folder: &Path, options: &[&str]) -> Command {
         Some(path) => command.arg("--store").arg(format!("sqlite:{}", path.display())),
         None => command.arg("--data-dir").arg(folder),
     };
+    // Local time and the width of the terminal are those of no machine.
+    command.env("TZ", "UTC").env_remove("COLUMNS");
     command.args(["--device", "laptop"]).args(options);
     command
 }
@@ -150,7 +152,17 @@ impl Chat {
 
     /// Starts the same with a pipe as its input, and a terminal as its standard output.
     pub(crate) fn with_terminal_output(folder: &Path, options: &[&str]) -> Self {
+        Self::shown(program(folder, options))
+    }
+
+    /// Starts the same with a terminal of this number of columns as its standard output.
+    pub(crate) fn on_columns(folder: &Path, options: &[&str], columns: &str) -> Self {
         let mut command = program(folder, options);
+        command.env("COLUMNS", columns);
+        Self::shown(command)
+    }
+
+    fn shown(mut command: Command) -> Self {
         let (terminal, shown) = terminal();
         let mut child = command
             .stdin(Stdio::piped())

@@ -21,9 +21,15 @@ fn printed(folder: &Path, lines: &[&str]) -> (String, String) {
 fn sessions_are_started_listed_and_switched() {
     let folder = tempfile::tempdir().unwrap();
     let (out, _) = printed(folder.path(), &["in main", "/new second one", "in second", "/sessions"]);
-    let rows: Vec<_> = out.lines().filter(|line| line.contains("messages")).collect();
-    assert!(rows.len() == 2 && rows[0].starts_with('*') && rows[0].ends_with("second one"), "{out}");
-    assert!(rows[1].ends_with("main"), "{out}");
+    let rows: Vec<_> = out.lines().skip_while(|line| !line.starts_with("   #  ID ")).skip(1).collect();
+    let cells = |row: &str| {
+        row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
+    };
+    let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row)).collect();
+    let told = |row: usize| cells[row][cells[row].len() - 4..].iter().map(String::as_str).collect::<Vec<_>>();
+    assert!(rows.len() == 2 && rows[0].starts_with("*  1  ") && rows[1].starts_with("   2  "), "{out}");
+    assert_eq!(told(0), ["idle", "2", "second one", "in second"], "{out}");
+    assert_eq!(told(1), ["idle", "2", "main", "in main"], "{out}");
 
     let (out, err) = printed(folder.path(), &["/history", "/switch 2", "/history", "again in main"]);
     assert_eq!(out, "laptop: in second\nagent: in second\nlaptop: in main\nagent: in main\nagain in main\n");
@@ -182,7 +188,8 @@ fn workspace_and_context_commands_show_the_status() {
 #[test]
 fn messages_are_edited_retried_and_taken_back() {
     for folder in homes() {
-        let lines = ["/title A trip", "one", "wrong", "/edit right", "/history", "/undo", "/history", "/branches"];
+        let lines =
+            ["/title A trip", "one", "wrong", "/edit right", "/history", "/undo", "/history", "/branches"];
         let (out, err) = printed(folder.path(), &lines);
         let first = "laptop: one\nagent: one\n";
         let edited = format!("one\nwrong\nright\n{first}laptop: right\nagent: right\n{first}");
@@ -198,7 +205,8 @@ fn messages_are_edited_retried_and_taken_back() {
         assert!(err.contains("(A trip), 2 messages"), "{err}");
         assert_eq!(out.lines().filter(|line| line.contains("A trip")).count(), 2, "{out}");
         assert!(out.contains("\nlaptop: wrong\nagent: wrong\nwrong\nA trip\n"), "{out}");
-        assert_eq!(out.lines().filter(|line| line.contains("messages  ")).count(), 1 + 4, "{out}");
+        assert_eq!(out.lines().filter(|line| line.contains("  idle  ")).count(), 1, "{out}");
+        assert_eq!(out.lines().filter(|line| line.contains("messages  ")).count(), 4, "{out}");
     }
 }
 
@@ -208,8 +216,18 @@ fn edits_of_nothing_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
     for line in [
-        "/edit", "/edit x", "/retry", "/undo", "/rewind x", "/rewind 99", "/restore 1", "/copy", "/udno",
-        "/model claude", "/model", "/title",
+        "/edit",
+        "/edit x",
+        "/retry",
+        "/undo",
+        "/rewind x",
+        "/rewind 99",
+        "/restore 1",
+        "/copy",
+        "/udno",
+        "/model claude",
+        "/model",
+        "/title",
     ] {
         chat.send(line);
     }

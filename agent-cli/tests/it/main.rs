@@ -17,6 +17,7 @@ mod general;
 mod hostile;
 mod imports;
 mod inputs;
+mod lists;
 #[cfg(unix)]
 mod messages;
 mod moved;

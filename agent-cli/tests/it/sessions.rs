@@ -28,7 +28,10 @@ fn sessions_are_listed_filtered_shown_and_deleted() {
         assert_eq!(rest["next"], json!(null));
         assert_ne!(rest["items"][0]["id"], list["items"][0]["id"]);
         let table = site.ok(&["session", "list"]);
-        assert!(table.starts_with("ID  ") && table.contains(&main) && table.contains("idle"), "{table}");
+        assert!(
+            table.starts_with("#  ID  ") && table.contains(&main[28..]) && table.contains("idle"),
+            "{table}"
+        );
 
         let shown = site.json(&["session", "show", &main, "--turns", "1"]);
         assert_eq!((&shown["id"], shown["turns"].as_array().unwrap().len()), (&json!(main), 1));

@@ -77,6 +77,8 @@ impl Site {
         command.current_dir(self.path());
         // The data folder of the user is in the test's folder, too.
         command.env("HOME", self.path()).env_remove("XDG_DATA_HOME");
+        // Local time is that of no machine.
+        command.env("TZ", "UTC").env_remove("COLUMNS");
         command
     }
 
