@@ -6,7 +6,8 @@
 //!  one tenant ──┼─ copy ─────▶ another Storage, of any backend           (repeat it to continue)
 //!               ├─ manifest ─▶ one session as one JSON document ──▶ any store
 //!               ├─ archive ──▶ one session with its blobs, as a tar file ──▶ any store
-//!               └─ audited ──▶ the same Storage, which records its changes
+//!               ├─ audited ──▶ the same Storage, which records its changes
+//!               └─ usage ────▶ bytes by session, by workspace, by kind      (writes nothing)
 //! ```
 //!
 //! - [`verify`](verify::verify()) reads everything and reports damage.
@@ -15,6 +16,7 @@
 //! - [`manifest`] exports a session as one document with a checksum, and imports it; [`archive`] does so with its blobs;
 //!   [`export`] writes either in pieces, in memory that does not grow with the session.
 //! - [`audit`] records administrative operations and their actors.
+//! - [`usage`](usage::usage()) sums up what sessions store, by session, workspace and kind of content.
 //!
 //! All of them work through the traits of `agent-core`, so they accept the stores of any backend, several tenants one
 //! after the other, and processes that use the source meanwhile. No operation overwrites or repairs data in place;
@@ -55,5 +57,6 @@ mod gap;
 pub mod manifest;
 pub mod salvage;
 mod source;
+pub mod usage;
 pub mod verify;
 mod walk;

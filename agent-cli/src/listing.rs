@@ -18,8 +18,8 @@ pub(crate) struct ShortIds(usize);
 
 impl ShortIds {
     /// Chooses the length: as many characters as tell these sessions apart.
-    pub(crate) fn of(sessions: &[SessionSummary]) -> Self {
-        let ids: Vec<_> = sessions.iter().map(|session| session.id.to_string()).collect();
+    pub(crate) fn of(sessions: impl IntoIterator<Item = SessionId>) -> Self {
+        let ids: Vec<_> = sessions.into_iter().map(|id| id.to_string()).collect();
         let is_unique = |chars: &usize| {
             let ends: HashSet<_> = ids.iter().map(|id| end(id, *chars)).collect();
             ends.len() == ids.len()
@@ -59,10 +59,12 @@ pub(crate) fn size(bytes: u64) -> String {
 
 /// Returns the title of a session for lists, on one line; for a part of a search index, that it is one.
 pub(crate) fn title(session: &SessionSummary) -> String {
-    if session.is_of_search_index() {
-        return "(search index)".to_owned();
-    }
-    on_a_line(session.display_title().unwrap_or_default())
+    title_of(session.is_of_search_index(), session.display_title())
+}
+
+/// Returns the title of a session of which no more is known.
+pub(crate) fn title_of(is_of_search_index: bool, title: Option<&str>) -> String {
+    if is_of_search_index { "(search index)".to_owned() } else { on_a_line(title.unwrap_or_default()) }
 }
 
 /// Returns a title as a cell: on a terminal of this width it is cut, so that the last message has a place beside it.

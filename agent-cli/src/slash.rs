@@ -216,7 +216,8 @@ impl Chat {
 
     async fn sessions(&mut self) -> agent_core::Result<()> {
         let page = self.list().await?;
-        let (ids, now, width) = (ShortIds::of(&page.items), Zone::now().now, terminal_width());
+        let (ids, now, width) =
+            (ShortIds::of(page.items.iter().map(|session| session.id)), Zone::now().now, terminal_width());
         let rows = (1..).zip(&page.items).map(|(number, session)| {
             let here = if session.id == self.handle.id() { '*' } else { ' ' };
             let is_main = session.id == self.workspace.main_session && session.attributes.title.is_none();

@@ -15,6 +15,7 @@ mod search;
 mod session;
 mod session_list;
 mod site;
+mod sizes;
 mod sweep;
 mod tenant;
 mod tenants;
@@ -43,6 +44,7 @@ use search::{IndexCommand, SearchCommand};
 use session::SessionCommand;
 use session_list::ListCommand;
 use site::Site;
+use sizes::SizesCommand;
 use tenant::TenantCommand;
 use tenants::AllTenants;
 use workspace::WorkspaceCommand;
@@ -124,6 +126,12 @@ pub(crate) enum Command {
     /// of the workspace default, and holds hashes of words. What it has of deleted sessions goes with the next run. Each tenant has its own, and
     /// each owner (--owner) too.
     Index(IndexCommand),
+    /// Show how many bytes sessions store: by kind of content, by workspace, and of the largest sessions
+    ///
+    /// Counts messages, results of tools, reasoning and files that the events of each session store: of a fork only what is its own, and a file
+    /// as often as an event names it. Archived sessions count too, and deleted ones until they are purged. Records, lists and free space of a
+    /// database do not, so that the disk holds more. Reads the lists of sessions, and no events.
+    Sizes(SizesCommand),
     /// Check all stored data, and report damage
     ///
     /// Changes nothing. Other processes may use the store meanwhile. Work that the store has put off is named as pending,
@@ -226,6 +234,7 @@ impl Command {
             | Self::Audit(AuditCommand { tenants, .. })
             | Self::Search(SearchCommand { tenants, .. })
             | Self::Index(IndexCommand { tenants, .. })
+            | Self::Sizes(SizesCommand { tenants, .. })
             | Self::Sweep(sweep::Sweep { tenants, .. })
             | Self::Verify { tenants }
             | Self::Rebuild { tenants } => Some(tenants),
@@ -321,6 +330,7 @@ async fn on_site(command: Command, site: &Site<'_>, is_shared_checked: bool) -> 
         Command::Audit(command) => command.run(site).await,
         Command::Search(command) => command.run(site).await,
         Command::Index(command) => command.run(site).await,
+        Command::Sizes(command) => command.run(site).await,
         Command::Sweep(sweep) => sweep.run(site).await,
         Command::Verify { .. } => verify::run(site, is_shared_checked).await,
         Command::Rebuild { .. } => verify::rebuild(site).await,

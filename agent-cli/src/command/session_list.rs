@@ -131,7 +131,7 @@ impl ListCommand {
 
     /// Returns the headings and the rows for people.
     fn table(&self, sessions: &[SessionSummary], now: Timestamp) -> (Vec<&'static str>, Vec<Vec<String>>) {
-        let (ids, width) = (ShortIds::of(sessions), terminal_width());
+        let (ids, width) = (ShortIds::of(sessions.iter().map(|session| session.id)), terminal_width());
         let rows = (1..).zip(sessions).map(|(number, session)| {
             let number = self.is_numbered().then(|| format!("{number}"));
             let workspace = self.ids.then(|| session.workspace.to_string());

@@ -31,6 +31,7 @@ mod restore;
 mod searches;
 mod sessions;
 mod site;
+mod sizes;
 mod sqlite;
 mod tenants;
 mod two_chats;

@@ -48,6 +48,7 @@ const COMMANDS: &[&[&str]] = &[
     &["search", "hello"],
     &["index"],
     &["index", "--remove"],
+    &["sizes"],
     &["upgrade"],
     &["verify"],
     &["maintain"],

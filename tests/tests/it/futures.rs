@@ -9,6 +9,7 @@ use agent_admin::copy::StoreCopy;
 use agent_admin::export::SessionExport;
 use agent_admin::manifest::Manifest;
 use agent_admin::salvage::salvage;
+use agent_admin::usage::usage;
 use agent_admin::verify::{Verification, verify, verify_shared, verify_tenant};
 use agent_core::isolated::Isolated;
 use agent_core::model::Workspace;
@@ -281,6 +282,7 @@ fn agent_admin() {
     send(Manifest::import(of(), of::<&dyn SessionStore>()));
     send(Manifest::import_with_ancestors(of(), of::<&dyn SessionStore>()));
     send(salvage(of(), of(), of()));
+    send(usage(of(), of(), of()));
     send(verify(of(), |_: &Verification| ()));
     send(verify_tenant(of(), |_: &Verification| ()));
     send(verify_shared(of()));
