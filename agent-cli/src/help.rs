@@ -61,6 +61,9 @@ Examples:
   chat copy files:./notes sqlite:./notes.db
   chat backup ./notes-backup.db --store sqlite:./notes.db
   chat verify --all-tenants
+  chat session list --since 3d
+  chat session show 2
+  chat sizes
   chat search deploy failed
   chat maintain --store sqlite:./notes.db
   chat upgrade --store sqlite:./notes.db

@@ -1,25 +1,26 @@
 //! Cells of lists of sessions.
 
 use std::collections::HashSet;
+use std::fmt::Display;
 
+use agent_core::Timestamp;
 use agent_core::session::SessionSummary;
-use agent_core::{SessionId, Timestamp};
 
 use crate::layout::fit;
 
 /// Number of characters of a short id, at least.
 const ID_CHARS: usize = 8;
 
-/// Short ids of the sessions on one page.
+/// Short ids of the objects on one page.
 ///
 /// A short id is the end of an id. An id begins with the time at which it was made, so that sessions of one minute share
 /// eight characters and more, and those of one week the first three, which people would take for the same; its end is random.
 pub(crate) struct ShortIds(usize);
 
 impl ShortIds {
-    /// Chooses the length: as many characters as tell these sessions apart.
-    pub(crate) fn of(sessions: impl IntoIterator<Item = SessionId>) -> Self {
-        let ids: Vec<_> = sessions.into_iter().map(|id| id.to_string()).collect();
+    /// Chooses the length: as many characters as tell these ids apart.
+    pub(crate) fn of(ids: impl IntoIterator<Item = impl Display>) -> Self {
+        let ids: Vec<_> = ids.into_iter().map(|id| id.to_string()).collect();
         let is_unique = |chars: &usize| {
             let ends: HashSet<_> = ids.iter().map(|id| end(id, *chars)).collect();
             ends.len() == ids.len()
@@ -27,7 +28,7 @@ impl ShortIds {
         Self((ID_CHARS..36).find(is_unique).unwrap_or(36))
     }
 
-    pub(crate) fn short(&self, id: SessionId) -> String {
+    pub(crate) fn short(&self, id: impl Display) -> String {
         end(&id.to_string(), self.0).to_owned()
     }
 }

@@ -16,8 +16,8 @@ use crate::screen::counted;
 pub(super) async fn delete(site: &Site<'_>, session: &Picked, purge: bool, consent: &Consent) -> Result<()> {
     let id = session.id;
     if session.title.is_some() {
-        site.out.note(&format!("({})", session.named()));
         consent.ask_about(&format!("the deletion of {}", session.named()))?;
+        site.out.note(&format!("({})", session.named()));
     }
     site.manager.delete_session(id).await?;
     let purged = match purge {
@@ -52,13 +52,13 @@ fn not_purged(id: SessionId, error: Error) -> Failure {
 /// Erases a session; fails if a fork still needs events of it.
 pub(super) async fn erase(site: &Site<'_>, session: &Picked, now: bool, consent: &Consent) -> Result<()> {
     let id = session.id;
-    if session.title.is_some() {
-        site.out.note(&format!("({})", session.named()));
-    }
     // No question is asked about a session that does not exist; one about a deleted or damaged session is.
     match site.storage.sessions.load(id).await {
         Err(error) if *error.kind() == ErrorKind::NotFound => return Err(error.into()),
         _ => consent.ask(&format!("the erasure of {}", session.named()))?,
+    }
+    if session.title.is_some() {
+        site.out.note(&format!("({})", session.named()));
     }
     let erase = site.manager.erase(id);
     let erased = if now { erase.now().await? } else { erase.await? };

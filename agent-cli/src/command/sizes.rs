@@ -56,6 +56,7 @@ async fn tables(site: &Site<'_>, found: &Usage, limit: usize) -> String {
     let width = terminal_width();
     let mut all = lines(&["CONTENT", "SIZE", ""], &kinds(found, width.is_some()), width);
     if !found.workspaces.is_empty() {
+        let ids = ShortIds::of(found.workspaces.iter().map(|workspace| workspace.workspace));
         let largest = found.workspaces.first().map_or(0, |workspace| workspace.bytes.total);
         let mut rows = Vec::new();
         for workspace in found.workspaces.iter().take(limit) {
@@ -63,7 +64,7 @@ async fn tables(site: &Site<'_>, found: &Usage, limit: usize) -> String {
             let there = site.storage.workspaces.load(workspace.workspace).await;
             let mut row = sized(&workspace.bytes, largest, width.is_some());
             let name = there.map(|there| there.name).unwrap_or_default();
-            row.extend([workspace.sessions.to_string(), workspace.workspace.to_string(), name]);
+            row.extend([workspace.sessions.to_string(), ids.short(workspace.workspace), name]);
             rows.push(row);
         }
         all.push(String::new());

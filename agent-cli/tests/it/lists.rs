@@ -293,7 +293,7 @@ async fn lists_are_filtered_by_time_and_creator() {
         assert_eq!(listed(&["--until", "2026-02-16T12:01"]), of(0..=1));
         assert_eq!(listed(&["--until", "2026-02-16T14:00:00+02:00"]), of(0..=0));
         assert_eq!(listed(&["--since", "2h"]), [""; 0]);
-        assert_eq!(listed(&["--since", "240min"]), [recent.clone()]);
+        assert_eq!(listed(&["--since", "240min"]), [recent.as_str()]);
         assert_eq!(listed(&["--since", "2026-02-19", "--until", "2026-03-01"]), of(4..=5));
         let page = site.json(&["session", "list", "--since", "2026-02-19", "--limit", "4"]);
         assert_eq!(
@@ -367,7 +367,7 @@ async fn people_read_local_times_and_programs_utc() {
             .map(|it| it["id"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
-    assert_eq!(list(&["--since", "2026-01-16", "--until", "2026-01-16"]), [winter.clone()], "a local day");
+    assert_eq!(list(&["--since", "2026-01-16", "--until", "2026-01-16"]), [winter.as_str()], "a local day");
     assert_eq!(list(&["--since", "2026-01-16T00:31", "--until", "2026-07-16T00:30"]), [""; 0]);
     let json = zone(central, &["session", "show", &summer, "--json"]).out;
     assert!(json.contains("\"last_active_at\":\"2026-07-15T22:30:00."), "{json}");

@@ -105,9 +105,13 @@ fn sizes_are_shown_by_kind_workspace_and_session() {
         assert_eq!((&whole["largest"][0]["session"], &whole["damaged"]), (&json!(main), &json!([])));
         let text = site.ok(&["sizes"]);
         assert!(text.starts_with("CONTENT              SIZE\n") && !text.contains(['█', '▏']), "{text}");
-        for line in
-            ["files                195 KiB\n", "search index  ", &workspace, &main[28..], "(search index)"]
-        {
+        for line in [
+            "files                195 KiB\n",
+            "search index  ",
+            &workspace[28..],
+            &main[28..],
+            "(search index)",
+        ] {
             assert!(text.contains(line), "{kind}: {line}: {text}");
         }
         let one = site.json(&["sizes", "--workspace", &workspace[28..]]);
