@@ -83,6 +83,7 @@ pub use model::replay::ModelTarget;
 pub use model::summarizer::{Summarizer, SummaryRequest, WrittenSummary};
 pub use run::error::RunError;
 pub use run::handle::{Canceller, Input, Run};
+pub use run::live::Live;
 pub use run::report::{Queued, RunOutcome, RunReport, Update};
 pub use schedule::rounds::{Round, SchedulerConfig};
 pub use schedule::scheduler::Scheduler;

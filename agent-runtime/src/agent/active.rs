@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Notify, watch};
 
 use crate::run::handle::Run;
+use crate::run::live::Answering;
 use crate::run::queue::Lines;
 use crate::run::updates::UpdateSender;
 use agent_core::{Epoch, RunId, SessionId};
@@ -119,6 +120,18 @@ impl ActiveRuns {
     /// `None` if it is not active here.
     pub(crate) fn stream(&self, run: RunId) -> Option<Run> {
         self.lock().get(&run)?.stream(run)
+    }
+
+    /// Returns the epoch of a run, and the answers that it writes; `None` if the run is not active here. The caller has read
+    /// in its own log that it is one of the session: the log of a fork names runs of its ancestors, too.
+    pub(crate) fn answer(
+        &self,
+        run: RunId,
+        session: SessionId,
+    ) -> Option<(Epoch, watch::Receiver<Answering>)> {
+        let runs = self.lock();
+        let active = runs.get(&run).filter(|active| active.session == session)?;
+        Some((active.epoch, active.updates.upgrade()?.answer().subscribe()))
     }
 
     /// Returns a receiver that becomes `true`, or is closed, when the run has ended; `None` if it is not active here.

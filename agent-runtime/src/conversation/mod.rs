@@ -5,6 +5,7 @@ mod branch;
 mod change;
 mod ending;
 pub(crate) mod handle;
+mod live;
 pub(crate) mod media;
 pub(crate) mod messages;
 pub(crate) mod open;

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
+use crate::run::live::Answering;
 use crate::run::report::Update;
 use agent_core::Result;
 use agent_core::event::{MediaSource, Part};
@@ -22,6 +23,8 @@ const OVERHEAD_BYTES: usize = size_of::<Result<Update>>();
 pub(crate) struct UpdateSender {
     /// Readers; `None` after the last update. The lock is never held while anything waits.
     readers: Mutex<Option<Vec<Reader>>>,
+    /// Answer that is being written.
+    answer: watch::Sender<Answering>,
 }
 
 /// Sender side of one reader.
@@ -51,7 +54,7 @@ impl UpdateSender {
     /// Creates the sender side and its first reader.
     pub(crate) fn new() -> (Self, UpdateReceiver) {
         let (reader, receiver) = reader();
-        (Self { readers: Mutex::new(Some(vec![reader])) }, receiver)
+        (Self { readers: Mutex::new(Some(vec![reader])), answer: watch::Sender::default() }, receiver)
     }
 
     /// Adds a reader, which receives every update from now on; `None` after the last update.
@@ -61,8 +64,22 @@ impl UpdateSender {
         Some(receiver)
     }
 
+    /// Returns the answer that is being written.
+    pub(crate) const fn answer(&self) -> &watch::Sender<Answering> {
+        &self.answer
+    }
+
     /// Sends an update to all readers; leaves it out for those that have too much unread. Never waits.
     pub(crate) fn send(&self, update: Update) {
+        match &update {
+            Update::PartStarted { index, kind, .. } => {
+                self.answer.send_modify(|answer| answer.turn_to(*index, *kind))
+            }
+            Update::Text(piece) | Update::Thinking(piece) => {
+                self.answer.send_modify(|answer| answer.push(piece))
+            }
+            _ => {}
+        }
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(readers) = readers.as_mut() else { return };
         readers.retain(|reader| !reader.to.is_closed());

@@ -173,7 +173,9 @@ pub(super) async fn ask(driver: &mut Driver, context: &ModelContext) -> Answer {
         json: settings.output_schema.is_some(),
     });
     // Made here, so that the parts of the answer have names while they stream.
-    driver.answer = Some(driver.handle.runtime().effects().new_commit_id());
+    let commit = driver.handle.runtime().effects().new_commit_id();
+    driver.answer = Some(commit);
+    driver.updates.answer().send_modify(|answer| answer.begin(commit, driver.session.head));
     let (mut heard, mut asked) = (Listening::new(), Asked::default());
     let ended = listen(driver, &shared, context, &mut asked, &mut heard).instrument(span.clone()).await;
     let end = ended.map_or_else(|end| end, AnswerEnd::Done);

@@ -161,6 +161,7 @@ impl Driver {
         self.backlog.push_back(commit);
         let runtime = self.handle.runtime().clone();
         while let Some(next) = self.backlog.front() {
+            let id = next.id;
             match runtime.storage.sessions.commit_with_retry(next.clone()).await {
                 Ok(committed) => {
                     if committed.first > self.known.next() && committed.first <= committed.last {
@@ -171,6 +172,7 @@ impl Driver {
                     self.handle.cache_record(&committed.session);
                     self.session = committed.session;
                     self.backlog.pop_front();
+                    self.updates.answer().send_modify(|answer| answer.stored(id, self.session.head));
                 }
                 Err(error) if goes_on(runtime.config().on_store_error, &error) => {
                     // A commit that is itself invalid is not sent again; other commits are sent with the next step.

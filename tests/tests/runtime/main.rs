@@ -28,6 +28,7 @@ mod human_in_the_loop;
 mod input_queue;
 mod kept_contexts;
 mod large_content;
+mod live;
 mod long_runs;
 mod long_tasks;
 mod manager;
