@@ -284,7 +284,8 @@ impl AgentRuntime {
     /// tool calls and results until now, and the pieces of the answer that is being streamed. What the run has stored
     /// is in the [history](crate::Conversation::history), which has everything but the text of the present answer;
     /// that text is stored as a whole, before the run ends. Attach first and then read the history, so that nothing is
-    /// missed in between.
+    /// missed in between. [`Conversation::live`](crate::Conversation::live) has all of it: the events, and the text of the
+    /// present answer from its beginning.
     ///
     /// Returns `None` if no run is active in the session, or if another process executes it, in which case
     /// [`Conversation::follow`](crate::Conversation::follow) shows what is stored. Finds the runs that this runtime and

@@ -84,6 +84,7 @@ impl Conversation {
     }
 
     /// Streams all events after `after`, then each new event as it is stored. Holds one page at a time in memory.
+    /// [`live`](Self::live) adds the pieces of the answer that is being written.
     ///
     /// Events of other processes arrive as soon as the store sees them. When the runtime [shuts
     /// down](crate::AgentRuntime::shutdown), the stream returns the events that its last runs have stored, and ends (`None`).

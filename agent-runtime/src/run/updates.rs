@@ -73,10 +73,10 @@ impl UpdateSender {
     pub(crate) fn send(&self, update: Update) {
         match &update {
             Update::PartStarted { index, kind, .. } => {
-                self.answer.send_modify(|answer| answer.turn_to(*index, *kind))
+                self.answer.send_modify(|answer| answer.turn_to(*index, *kind));
             }
             Update::Text(piece) | Update::Thinking(piece) => {
-                self.answer.send_modify(|answer| answer.push(piece))
+                self.answer.send_modify(|answer| answer.push(piece));
             }
             _ => {}
         }
