@@ -21,7 +21,7 @@ const PIECE_MAX_BYTES: usize = 64 << 10;
 /// The id of the commit and the number of the part name the part, as
 /// [`Update::PartStarted`](crate::Update::PartStarted) says: the log has the same names.
 ///
-/// As JSON it is `{"type":"piece","data":{"commit":…,"index":0,"text":"Hel"}}`: the name of the variant in snake case, and
+/// As JSON it is `{"type":"piece","data":{"commit":…,"index":0,"kind":"text","text":"Hel"}}`: the name of the variant in snake case, and
 /// its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data", rename_all = "snake_case")]
@@ -50,6 +50,8 @@ pub enum Live {
         commit: CommitId,
         /// Number of the part.
         index: u32,
+        /// Kind of the part.
+        kind: PartKind,
         /// Piece.
         text: String,
     },
@@ -220,17 +222,17 @@ impl Pieces {
         let commit = commit.filter(|_| self.stored != commit)?;
         let taken = self.taken.get_or_insert_with(|| Taken { commit, bytes: Vec::new() });
         for (place, part) in answer.parts.iter().enumerate() {
-            let index = part.index;
+            let (index, kind) = (part.index, part.kind);
             match taken.bytes.get_mut(place) {
                 None => {
                     let text = piece(&part.text, 0);
                     taken.bytes.push(text.len());
-                    return Some(Live::Part { run: followed.run, commit, index, kind: part.kind, text });
+                    return Some(Live::Part { run: followed.run, commit, index, kind, text });
                 }
                 Some(bytes) if *bytes < part.text.len() => {
                     let text = piece(&part.text, *bytes);
                     *bytes += text.len();
-                    return Some(Live::Piece { commit, index, text });
+                    return Some(Live::Piece { commit, index, kind, text });
                 }
                 Some(_) => {}
             }

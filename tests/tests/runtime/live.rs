@@ -520,28 +520,35 @@ async fn readers_wait_for_a_run_that_begins() {
 /// An answer that is stored comes as its events only, also while the run does not know yet that it is stored.
 #[tokio::test(start_paused = true)]
 async fn no_piece_follows_its_event() {
-    let faulty = Faulty::new(MemoryStore::new().into());
-    let gate = Gate::new();
-    let agent = agent(&faulty.storage(), ScriptedProvider::new([thought_and_text().gate(&gate)]));
-    let chat = agent.open(&device("laptop")).await.unwrap();
-    let (run, mut items, mut shown) = begun(&chat).await;
-    let before = shown.seen;
-    // The first reply is lost, and the run sends the commit again after a pause.
-    faulty.lose_answers(1);
-    gate.open();
-    shown.until(&mut items, |shown| shown.seen > before).await;
-    let head = chat.refresh().await.unwrap().head;
-    assert!(agent.attach(chat.id()).is_some(), "the run does not know it");
-    shown.until(&mut items, |shown| shown.seen == head).await;
-    // One reader has seen all, and one has not: neither gets a piece.
-    for after in [head, before, Seq::ZERO] {
-        let (mut items, mut late) = (chat.live(after), Shown::after(after));
-        late.until(&mut items, |late| late.seen == head).await;
-        let more = timeout(Duration::from_millis(1), items.try_next()).await;
-        assert!(more.is_err() && late.replaced.is_empty() && late.open.is_empty(), "{more:?}");
+    for is_last in [false, true] {
+        let faulty = Faulty::new(MemoryStore::new().into());
+        let gate = Gate::new();
+        let nod = tool("nod", "Nods.", |_: Nothing, _| async { Ok::<_, String>("yes") });
+        let turn = thought_and_text().gate(&gate);
+        let turn = if is_last { turn } else { turn.call("c", "nod", json("{}")) };
+        let model = ScriptedProvider::new([turn, Turn::new().text("Done.")]);
+        let builder = AgentBuilder::new().with_llm(model).with_tool(nod).with_storage(faulty.storage());
+        let agent = builder.build().unwrap();
+        let chat = agent.open(&device("laptop")).await.unwrap();
+        let (run, mut items, mut shown) = begun(&chat).await;
+        let before = shown.seen;
+        // The first reply is lost, and the run sends the commit again after a pause.
+        faulty.lose_answers(1);
+        gate.open();
+        shown.until(&mut items, |shown| shown.seen > before).await;
+        let head = chat.refresh().await.unwrap().head;
+        shown.until(&mut items, |shown| shown.seen == head).await;
+        // One reader has all events, others have fewer: none gets a piece.
+        for after in [head, before, Seq::ZERO] {
+            let (mut items, mut late) = (chat.live(after), Shown::after(after));
+            late.until(&mut items, |late| late.seen == head).await;
+            let more = timeout(Duration::from_millis(1), items.try_next()).await;
+            assert!(more.is_err() && late.replaced.is_empty() && late.open.is_empty(), "{more:?}");
+        }
+        assert_eq!(chat.refresh().await.unwrap().head, head, "the run does not know it");
+        let text = if is_last { "I say." } else { "Done." };
+        assert_eq!(run.finish().await.unwrap().text, text);
     }
-    assert!(agent.attach(chat.id()).is_some(), "the run does not know it");
-    assert_eq!(run.finish().await.unwrap().text, "I say.");
 }
 
 /// Pieces belong to the session of the run: forks share its history, and other tenants the id of its session. A reader in
