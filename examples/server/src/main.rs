@@ -8,11 +8,14 @@
 //! | `GET /conversations/{key}` | the state of the conversation, and the question that waits for an answer |
 //! | `POST /conversations/{key}/answers`, `{"action": …, "decision": "allow"}` | the updates of the run that goes on |
 //! | `GET /conversations/{key}/events` | all stored events, and each new one; `Last-Event-ID` says after which |
+//! | `GET /conversations/{key}/live` | the same, and the pieces of the answer that is being written |
 //!
 //! If a question or another process holds the conversation, the only update of a message is `queued`: it is stored, and answered later.
 //! A GET makes nothing. A second delivery of an answer gets the result of the first one: its run while that is active, else
 //! the end of the run. A message is stored when its answer begins. A client that goes away stops nothing: the run goes on, and the events say
-//! how it ended. If the server is killed, the next one goes on with what had begun.
+//! how it ended. A client that comes back in the middle of an answer
+//! asks for `live` after the last event that it has, drops the pieces that it has, and gets what was written so far and then each further
+//! piece; so does every other client. If the server is killed, the next one goes on with what had begun.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is an example")]
 
 mod model;
@@ -29,7 +32,7 @@ use agent::core::event::{Decision, ToolConfirmation};
 use agent::core::model::{ActionId, PendingAction};
 use agent::core::state::SessionState;
 use agent::core::{Backend, Seq};
-use agent::runtime::SchedulerConfig;
+use agent::runtime::{Live, SchedulerConfig};
 use agent::{AgentBuilder, AgentRuntime, Conversation, Run, Scheduler, SessionId, TenantId};
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
@@ -126,9 +129,19 @@ async fn answer(
 }
 
 async fn follow(User(agent): User, Path(key): Path<String>, headers: HeaderMap) -> Result<Updates, Refused> {
+    Ok(events(found(&agent, &key).await?.follow(last(&headers)), |event| Some(event.seq)))
+}
+
+async fn live(User(agent): User, Path(key): Path<String>, headers: HeaderMap) -> Result<Updates, Refused> {
+    // Pieces have no id: a client comes back after the last event that it has.
+    let id = |live: &Live| if let Live::Event(event) = live { Some(event.seq) } else { None };
+    Ok(events(found(&agent, &key).await?.live(last(&headers)), id))
+}
+
+/// Returns the last event that a client has.
+fn last(headers: &HeaderMap) -> Seq {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
-    let last = last.and_then(|seq| seq.parse().ok()).map_or(Seq::ZERO, Seq::new);
-    Ok(events(found(&agent, &key).await?.follow(last), |event| Some(event.seq)))
+    last.and_then(|seq| seq.parse().ok()).map_or(Seq::ZERO, Seq::new)
 }
 
 /// Finds a conversation; only a message creates one.
@@ -176,6 +189,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .route("/conversations/{key}/messages", post(say))
         .route("/conversations/{key}/answers", post(answer))
         .route("/conversations/{key}/events", get(follow))
+        .route("/conversations/{key}/live", get(live))
         .with_state(Server { agent: agent.clone(), tenants, users });
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("http://{}", listener.local_addr()?);

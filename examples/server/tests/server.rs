@@ -67,13 +67,18 @@ impl Server {
 
     /// Returns the data of stored events after one, until `is_last` holds for one.
     fn follow(&self, user: &str, key: &str, after: u64, is_last: fn(&Value) -> bool) -> Vec<Value> {
+        self.read(user, &format!("{key}/events"), after, |found| found.last().is_some_and(is_last))
+    }
+
+    /// Returns the data of a stream of a conversation after an event, until `is_all` holds.
+    fn read(&self, user: &str, path: &str, after: u64, is_all: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let (begun, mut found) = (Instant::now(), Vec::new());
-        let line = format!("GET /conversations/{key}/events");
+        let line = format!("GET /conversations/{path}");
         let answer = self.send(user, &line, &format!("last-event-id: {after}\r\n"), "");
         for line in answer.lines() {
             assert!(begun.elapsed() < STUCK, "{found:#?}");
             found.extend(events(&line.unwrap()));
-            if found.last().is_some_and(is_last) {
+            if is_all(&found) {
                 return found;
             }
         }
@@ -190,6 +195,53 @@ fn killed_answers_are_given_by_the_next_server() {
     let rest =
         server.follow("alice", "count", last, |event| is_answer(event) && event.to_string().contains("ten"));
     assert_eq!(rest, stored[2..]);
+}
+
+/// What a client of the live stream has of an answer: the texts of its parts, joined.
+fn written(live: &[Value]) -> String {
+    let is_piece = |live: &&Value| live["type"] == "part" || live["type"] == "piece";
+    live.iter().filter(is_piece).filter_map(|live| live["data"]["text"].as_str()).collect()
+}
+
+/// A client that comes back in the middle of an answer sees what was written so far, once, and what comes; so does another
+/// client. The stored event has what the pieces had.
+#[test]
+fn clients_come_back_in_the_middle_of_an_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("agent.db"));
+    let is_stored = |live: &[Value]| live.last().is_some_and(|live| is_answer(&live["data"]));
+    // On a slow machine a short answer may end before the second client has come.
+    let is_seen = [20, 100, 500].into_iter().any(|words| {
+        let (key, said) = (format!("count-{words}"), (0..words).map(|n| format!("{n} ")).collect::<String>());
+        let mut answer = server.send("alice", &format!("POST /conversations/{key}/messages"), "", &said);
+        let mut line = String::new();
+        while !line.contains("0 ") {
+            line.clear();
+            assert_ne!(answer.read_line(&mut line).unwrap(), 0);
+        }
+        drop(answer);
+        let live = format!("{key}/live");
+        let first = server.read("alice", &live, 0, |live| written(live).len() > 4 || is_stored(live));
+        if is_stored(&first) {
+            return false;
+        }
+        let last = first.iter().filter_map(|live| live["data"]["seq"].as_u64()).max().unwrap();
+        std::thread::scope(|scope| {
+            let reads = [last, 0].map(|after| {
+                let (server, live) = (&server, &live);
+                scope.spawn(move || server.read("alice", live, after, is_stored))
+            });
+            let reads = reads.map(|read| read.join().unwrap());
+            for read in &reads {
+                let whole = read.last().unwrap()["data"]["data"]["text"].as_str().unwrap();
+                assert_eq!(whole, said);
+                // The last pieces may come as the event only.
+                assert!(said.starts_with(&written(read)), "{read:#?}");
+            }
+            reads.iter().all(|read| written(read).starts_with(&written(&first)) && written(&first).len() > 4)
+        })
+    });
+    assert!(is_seen);
 }
 
 /// A call that was cut off gets one result, which says that its outcome is not known, and is not made again.
