@@ -58,6 +58,9 @@
 //! | notices | no |
 //! | everything that `session/load` sends | yes |
 //!
+//! A prompt that waits behind the run of another client is sent the events of that run, and the pieces of its answer if it is
+//! one of this process, as a prompt of its own is.
+//!
 //! Updates have the same ids in a turn and when the session is loaded. The id of a message of the agent is
 //! `{commit}/{number}`: the commit that stores the answer, and the number of the message in it. A message of a person has
 //! the id of its event. The id of a tool call is that of the call in the log.

@@ -1,5 +1,7 @@
 //! Turn of a session: from a prompt, or from the answer to a permission request, to the end of the work.
 
+use std::pin::pin;
+
 use agent_client_protocol::v1::{ConnectionTo, schema};
 use agent_client_protocol::{Client, Error, Result};
 use agent_core::ErrorKind;
@@ -8,7 +10,7 @@ use agent_core::model::{ActionKind, CallId, PendingAction};
 use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::text::{marked, marked_name};
-use agent_runtime::{Conversation, Queued, Run, RunError, RunOutcome, RunReport, Update};
+use agent_runtime::{Conversation, Live, Queued, Run, RunError, RunOutcome, RunReport, Update};
 use futures::StreamExt;
 use schema::{
     ContentBlock, PermissionOption, PermissionOptionKind, PromptResponse, RequestPermissionOutcome,
@@ -197,12 +199,17 @@ impl<'a> Open<'a> {
         run.finish().await
     }
 
-    /// Waits for the answer to an input that another run gives, and sends it from the log.
+    /// Waits for the answer to an input that another run gives. Sends what happens meanwhile, as it happens.
     async fn wait(&mut self, queued: &Queued) -> Result<Ended> {
-        let turn = self.turn;
-        let answered = tokio::select! {
-            answered = self.chat.wait_for_answer(queued) => answered,
-            () = turn.cancelled() => return self.interrupted().await,
+        let (turn, mut live) = (self.turn, self.updates.live());
+        let mut waiting = pin!(self.chat.wait_for_answer(queued));
+        let answered = loop {
+            // Nothing is dropped while it is sent.
+            tokio::select! {
+                answered = &mut waiting => break answered,
+                () = turn.cancelled() => return self.interrupted().await,
+                Some(Ok(live)) = live.next() => self.updates.of_live(live).await.map_err(self.of_store())?,
+            }
         };
         self.updates.catch_up().await?;
         self.ended(answered, true).await
@@ -231,23 +238,22 @@ impl<'a> Open<'a> {
         }
     }
 
-    /// Waits for the end of what somebody else's answer began, and sends it from the log.
+    /// Waits for the end of what somebody else's answer began, and sends it as it happens.
     async fn follow_others(&mut self) -> Result<Ended> {
-        let turn = self.turn;
+        let (turn, mut events) = (self.turn, self.updates.live());
         let mut now = self.chat.refresh().await.map_err(self.of_store())?;
-        let mut events = self.chat.follow(now.head);
         while now.status.state == SessionState::Running {
-            self.updates.catch_up().await?;
-            let event = tokio::select! {
-                event = events.next() => event,
+            let live = tokio::select! {
+                live = events.next() => live,
                 () = turn.cancelled() => return self.interrupted().await,
             };
-            match event {
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(self.of_store()(error)),
-                None => return Ok(Ended::Stopped(StopReason::Cancelled)),
+            let Some(live) = live else { return Ok(Ended::Stopped(StopReason::Cancelled)) };
+            let live = live.map_err(self.of_store())?;
+            let is_event = matches!(live, Live::Event(_));
+            self.updates.of_live(live).await.map_err(self.of_store())?;
+            if is_event {
+                now = self.chat.refresh().await.map_err(self.of_store())?;
             }
-            now = self.chat.refresh().await.map_err(self.of_store())?;
         }
         self.updates.catch_up().await?;
         Ok(match now.action.clone() {

@@ -10,7 +10,8 @@ use agent_core::model::CallId;
 use agent_core::store::ReadEvents;
 use agent_core::text::marked_name;
 use agent_core::{CommitId, Seq};
-use agent_runtime::{Conversation, Update};
+use agent_runtime::{Conversation, Live, PartKind, Update};
+use futures::stream::BoxStream;
 use schema::{ContentBlock, ContentChunk, SessionUpdate, ToolCall, ToolCallStatus, ToolCallUpdate};
 use serde_json::{Value, json};
 
@@ -224,6 +225,34 @@ impl<'a> Updates<'a> {
             Update::ToolDone(result) => self.result(&result).await,
             _ => {}
         }
+    }
+
+    /// Follows the session from what was sent, with the answer that another client's run writes.
+    pub(crate) fn live(&self) -> BoxStream<'static, agent_core::Result<Live>> {
+        self.chat.live(self.seen)
+    }
+
+    /// Sends what was not sent of an event, or of a part of an answer.
+    pub(crate) async fn of_live(&mut self, live: Live) -> agent_core::Result<()> {
+        match live {
+            Live::Event(event) => {
+                self.event(&event, false).await?;
+                self.seen = event.seq;
+            }
+            Live::Part { commit, index, kind, text, .. } | Live::Piece { commit, index, kind, text, .. } => {
+                self.current = Some(name(commit, index));
+                let speaker = match kind {
+                    PartKind::Reasoning => SessionUpdate::AgentThoughtChunk,
+                    _ => SessionUpdate::AgentMessageChunk,
+                };
+                if !text.is_empty() {
+                    self.piece(speaker, &text).await;
+                }
+            }
+            // The protocol takes nothing back.
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Tells the person something that is not stored: as a notice, or as a message of the agent if the client shows none.

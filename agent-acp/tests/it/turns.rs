@@ -215,6 +215,36 @@ async fn a_prompt_behind_another_run_is_answered() {
     .await;
 }
 
+/// A client that waits behind the turn of another one sees that turn's answer as it is written, and each piece once.
+#[tokio::test]
+async fn a_waiting_client_sees_the_answer_that_is_written() {
+    let gate = Gate::new();
+    let story =
+        Turn::new().event(ModelEvent::thinking("A story.")).text("Once upon").gate(&gate).text(" a time");
+    let model = ScriptedProvider::new([story, Turn::new().text("Fine.")]);
+    let agent = Site::new("memory").agent(model, &Arc::default()).await;
+    client(AcpAgent::new(agent.clone()), None, async |first, seen| {
+        let session = created(&first).await;
+        let told = first.send_request(prompt(&session, "Tell me a story."));
+        seen.until(is_text).await;
+        client(AcpAgent::new(agent.clone()), None, async |second, seen| {
+            second.send_request(load(&session)).block_task().await.unwrap();
+            seen.take();
+            let asked = second.send_request(prompt(&session, "And then?"));
+            // The model has not said the rest.
+            seen.until(is_text).await;
+            gate.open();
+            assert_eq!(asked.block_task().await.unwrap().stop_reason, StopReason::EndTurn);
+            let lines = shown(&seen.take());
+            let said: Vec<_> = lines.iter().filter_map(|line| Some(line.split_once(": ")?.1)).collect();
+            assert_eq!(said, ["A story.", "Once upon a time", "Fine."], "{lines:?}");
+        })
+        .await;
+        told.block_task().await.unwrap();
+    })
+    .await;
+}
+
 /// The service ends when its future is dropped, and so do the turns.
 #[tokio::test]
 async fn a_dropped_service_cancels_its_turns() {
