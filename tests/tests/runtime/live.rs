@@ -421,9 +421,9 @@ async fn cut_answers_are_replaced(site: Site) {
     for is_cancelled in [true, false] {
         let (run, mut items, mut shown) = begun(&chat).await;
         if is_cancelled {
-            run.cancel()
+            run.cancel();
         } else {
-            gate.open()
+            gate.open();
         }
         drop(run);
         shown.until(&mut items, |shown| shown.open.is_empty()).await;
