@@ -1,6 +1,7 @@
-//! Answer that is being written, for every reader of the process: the run keeps what it has streamed and not stored, and
-//! each reader takes from there what it does not have. Nothing is kept for a reader, so a slow one costs no memory, delays
-//! nobody and loses no text.
+//! Answer that is being written, for every reader of the process.
+//!
+//! The run keeps what it has streamed and not stored, and each reader takes from there what it does not have. Nothing is
+//! kept for a reader, so a slow one costs no memory, delays nobody and loses no text.
 
 use std::cmp::max;
 use std::future::pending;

@@ -1,5 +1,5 @@
-//! The answer that is being written, for every reader of the process: each piece once, whenever a reader joins, and never
-//! after the event that holds it.
+//! The answer that is being written, for every reader of the process. Each piece comes once, wherever a reader joins, and
+//! never after the event that holds it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -270,7 +270,7 @@ async fn readers_join_anywhere(site: Site) {
     assert!(begun > 500, "few joined in an answer: {begun}");
 }
 
-each_store!(readers_join_anywhere, flavor = "multi_thread", worker_threads = 2);
+each_store!(readers_join_anywhere and files, flavor = "multi_thread", worker_threads = 2);
 
 /// Model whose next answer a test sends.
 #[derive(Debug)]
@@ -434,7 +434,7 @@ async fn cut_answers_are_replaced(site: Site) {
     }
 }
 
-each_store!(cut_answers_are_replaced);
+each_store!(cut_answers_are_replaced and files);
 
 /// A run that lost its lease stores nothing more: its pieces are withdrawn, and those of the run that took over come.
 #[tokio::test]
