@@ -5,6 +5,7 @@ use agent_core::{Error, ErrorKind, SessionId};
 use serde_json::json;
 
 use super::consent::Consent;
+use super::hold::{self, Holder};
 use super::site::Site;
 use crate::failure::{Failure, Result};
 use crate::output::print_copies;
@@ -18,6 +19,15 @@ pub(super) async fn delete(site: &Site<'_>, session: &Picked, purge: bool, conse
     if session.title.is_some() {
         consent.ask_about(&format!("the deletion of {}", session.named()))?;
         site.out.note(&format!("({})", session.named()));
+    }
+    if let Ok(now) = site.storage.sessions.load(id).await
+        && let Some(lease) = &now.lease
+        && hold::holder(site, &now, false).await? != Some(Holder::Dead)
+    {
+        consent.ask_about(&format!(
+            "session {id} is being answered by {}: its deletion ends that, and",
+            lease.holder
+        ))?;
     }
     site.manager.delete_session(id).await?;
     let purged = match purge {

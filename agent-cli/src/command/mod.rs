@@ -10,6 +10,7 @@ mod copy;
 mod device;
 mod endings;
 mod files;
+mod hold;
 mod maintain;
 mod search;
 mod session;

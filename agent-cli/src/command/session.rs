@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::consent::Consent;
 use super::session_list::ListCommand;
 use super::site::Site;
-use super::{endings, files};
+use super::{endings, files, hold};
 use crate::content::{not_text, read_once, shown, too_large, write_file};
 use crate::failure::{Failure, Result};
 use crate::help::examples;
@@ -45,14 +45,40 @@ pub(crate) enum SessionCommand {
         "chat session list --label project=apollo --json",
     ))]
     List(ListCommand),
-    /// Show a session and its last messages
-    #[command(after_help = examples!("chat session show ID", "chat session show ID --turns 100 --json"))]
+    /// Show a session, what it waits for, and its last messages
+    ///
+    /// Of a session that is being answered it says by whom, and with --watch, whether that one lives.
+    #[command(after_help = examples!("chat session show ID", "chat session show ID --watch", "chat session show ID --turns 100 --json"))]
     Show {
         /// Session: id, beginning or end of it, or number in `chat session list`
         id: SessionRef,
         /// Number of messages, tool calls and results
         #[arg(long, value_name = "N", default_value = "10")]
         turns: usize,
+        /// Wait until a heartbeat shows that whoever answers lives, or for the time to live of the lease (30 s, if the host sets no other)
+        #[arg(long)]
+        watch: bool,
+    },
+    /// Ask the run of a session to end, whichever machine it is on; or discard what waits for one
+    ///
+    /// The run ends at its next step. If none is active, the question that waits, the timers, and the messages without an answer are discarded: these stay in
+    /// the history.
+    #[command(after_help = examples!("chat session interrupt ID"))]
+    Interrupt {
+        /// Session: id, beginning or end of it, or number in `chat session list`
+        id: SessionRef,
+    },
+    /// Free a session whose holder is gone; clear the failure of one that has failed
+    ///
+    /// Watches for heartbeats of the holder, for the time to live of its lease at most. If it is silent or its process is dead, its lease
+    /// ends, and it can write nothing more. The next message, or a scheduler, does that too, after the same time.
+    #[command(after_help = examples!("chat session release ID", "chat session release ID --force"))]
+    Release {
+        /// Session: id, beginning or end of it, or number in `chat session list`
+        id: SessionRef,
+        /// Take the session from a holder that lives, too, and do not watch
+        #[arg(long)]
+        force: bool,
     },
     /// Export a session with all its events: as one JSON document, or as a tar archive if it has blobs
     #[command(after_help = examples!("chat session export ID --output session.json"))]
@@ -200,7 +226,9 @@ impl SessionCommand {
     pub(super) async fn run(self, site: &Site<'_>) -> Result<()> {
         match self {
             Self::List(list) => list.run(site).await,
-            Self::Show { id, turns } => show(site, site.session(&id).await?, turns).await,
+            Self::Show { id, turns, watch } => show(site, site.session(&id).await?, turns, watch).await,
+            Self::Interrupt { id } => hold::interrupt(site, site.session(&id).await?).await,
+            Self::Release { id, force } => hold::release(site, site.session(&id).await?, force).await,
             Self::Export { id, output } => export(site, site.session(&id).await?, output.as_deref()).await,
             Self::Files { id, limit } => files::list(site, site.session(&id).await?, limit).await,
             Self::Save { id, file, output, replace } => {
@@ -249,20 +277,23 @@ async fn change(site: &Site<'_>, id: SessionId, text: &str, patch: Patch) -> Res
     Ok(())
 }
 
-async fn show(site: &Site<'_>, id: SessionId, turns: usize) -> Result<()> {
+async fn show(site: &Site<'_>, id: SessionId, turns: usize, watch: bool) -> Result<()> {
     let session = site.storage.sessions.load(id).await?;
+    let holder = hold::holder(site, &session, watch).await?;
     let mut turns_page = agent_core::store::EventPage::new(Vec::new());
     if turns > 0 && session.status.state != SessionState::Deleted {
         turns_page = newest_shown(&*site.storage.sessions, &session, turns).await?;
     }
     if site.out.is_json() {
         let mut whole: RawFields = RawJson::sure(&*session).to()?;
+        whole.insert("holder", RawJson::sure(&holder.map(hold::Holder::name)));
         whole.insert("turns", RawJson::sure(&turns_page.events));
         whole.insert("damaged", RawJson::sure(&damage(&turns_page.damaged)));
         site.out.result(&whole, "");
         return site.named(&turns_page.damaged);
     }
     site.out.fields(&Value::Null, &fields(&session));
+    hold::waits(&session, holder).iter().for_each(|what| line(&format!("             {what}")));
     if !turns_page.events.is_empty() {
         line("");
     }

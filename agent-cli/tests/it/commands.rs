@@ -2,8 +2,13 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use crate::common::{Chat, found, homes};
+use agent_core::session::SessionSummary;
+use agent_core::state::SessionState;
+use agent_core::store::SessionQuery;
+
+use crate::common::{Chat, found, homes, storage};
 
 /// Returns the output of a chat for these lines.
 #[track_caller]
@@ -250,15 +255,32 @@ fn edits_of_nothing_are_named() {
     assert!(!err.contains("panicked"), "{err}");
 }
 
+/// Waits until the session in the list has this last message.
+async fn until_last(folder: &Path, text: &str) {
+    let storage = storage(folder).await;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let listed = storage.sessions.list(SessionQuery::new()).await.unwrap().items;
+        let is_answered = |session: &&SessionSummary| {
+            session.preview.as_deref() == Some(text) && session.status.state == SessionState::Idle
+        };
+        if listed.iter().any(|session| is_answered(&session)) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{text}: {listed:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// On a terminal the history has numbers, by which a message is edited, and the last answer goes to the clipboard.
-#[test]
-fn messages_have_numbers_on_a_terminal() {
+#[tokio::test]
+async fn messages_have_numbers_on_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::on_terminal(folder.path(), &[]);
+    chat.out.wait_for("data in ");
     for text in ["first", "second"] {
         chat.send(text);
-        // As it is typed, and as the answer.
-        chat.out.wait_for_times(&format!("{text}\r\n"), 2);
+        until_last(folder.path(), text).await;
     }
     chat.send("/history");
     chat.out.wait_for("agent: second");
@@ -266,7 +288,7 @@ fn messages_have_numbers_on_a_terminal() {
     let line = text.lines().find(|line| line.contains("laptop: first")).expect("it is shown");
     let number = line.split('#').nth(1).and_then(|rest| rest.split(' ').next()).expect("it has a number");
     chat.send(&format!("/edit #{number} other"));
-    chat.out.wait_for_times("other\r\n", 2);
+    until_last(folder.path(), "other").await;
     chat.send("/history");
     chat.out.wait_for("agent: other");
     chat.send("/copy");

@@ -14,6 +14,7 @@ mod devices;
 #[cfg(unix)]
 mod files;
 mod general;
+mod holds;
 mod hostile;
 mod imports;
 mod inputs;

@@ -46,6 +46,8 @@ const COMMANDS: &[&[&str]] = &[
     &["sweep", "--inactive", "0", "--dry-run"],
     &["audit"],
     &["search", "hello"],
+    &["session", "interrupt", "ID"],
+    &["session", "release", "ID"],
     &["index"],
     &["index", "--remove"],
     &["sizes"],

@@ -108,7 +108,8 @@ impl WorkspaceManager {
         Sweeper(self).run(policy).await
     }
 
-    /// Removes the bytes of a deleted session, except the events that living forks of it read.
+    /// Removes the bytes of a deleted session, and of the deleted ones that it has [superseded](Self::superseded), except the events that
+    /// living forks read.
     ///
     /// Returns the number of removed events. The record stays as a
     /// [tombstone](agent_core::session::SessionRecord::tombstone) that contains no text of any author. The call can be dropped
@@ -143,7 +144,14 @@ impl WorkspaceManager {
             let text = format!("session {id} is {}; delete it before it is purged", session.status);
             return Err(Error::invalid(text));
         }
-        sessions.purge(Purge::new(id, session.head)).await
+        let former = self.superseded(&session, usize::MAX).await?;
+        let mut purged = sessions.purge(Purge::new(id, session.head)).await?;
+        for session in former.iter().take_while(|session| session.status.state == SessionState::Deleted) {
+            let more = sessions.purge(Purge::new(session.id, session.head)).await?;
+            purged.events += more.events;
+            purged.rewrite_pending |= more.rewrite_pending;
+        }
+        Ok(purged)
     }
 
     /// Replaces the session `id` by a new, empty one. Returns the record of the new session.

@@ -288,6 +288,12 @@ async fn erasing_a_conversation_erases_its_branches(site: Site) {
             let page = storage.sessions.read(id, ReadEvents::first(10)).await.unwrap();
             assert_eq!(page.events.is_empty(), erases, "{name} {key}");
         }
+        // The purge of a deletion takes all.
+        agent.workspaces().purge(all[2]).await.unwrap();
+        for id in all {
+            let page = storage.sessions.read(id, ReadEvents::first(10)).await.unwrap();
+            assert_eq!(page.events.len(), 0, "{name} {key}");
+        }
         assert!(agent.recreate_conversation(key).await.unwrap().record().counts.messages() == 0, "{name}");
     }
 
