@@ -76,39 +76,93 @@ pub struct Salvaged {
 /// new session.
 #[instrument(name = "salvage", skip(storage))]
 pub async fn salvage(storage: &Storage, id: SessionId, into: Option<WorkspaceId>) -> Result<Salvaged> {
-    let store = &*storage.sessions;
-    let record = match store.load(id).await {
-        Err(error) if *error.kind() == ErrorKind::Corrupt => outline(storage, id).await?,
-        record => Some(record?),
-    };
-    if record.as_ref().is_some_and(|record| record.status.state == SessionState::Deleted) {
-        return Err(Error::deleted(format!("session {id} was deleted; there is nothing to salvage")));
-    }
+    let record = readable(storage, id).await?;
     let workspace = into.or(record.as_ref().map(|record| record.workspace)).ok_or_else(|| {
         Error::corrupt(format!(
             "the workspace of session {id} cannot be read; name a workspace for the salvaged session (`--workspace ID`)"
         ))
     })?;
-    let mut walk = match &record {
-        Some(record) => Walk::history(store, record),
-        None => Walk::own(store, id, Seq::ZERO, last(storage, id).await?),
-    };
     let mut new = NewSession::new(storage.effects().new_session_id(), workspace);
     if let Some(record) = &record {
-        new.created.attributes = record.attributes.inherited();
         new.created.owner.clone_from(&record.owner);
     }
+    take_over(storage, id, record.as_deref(), storage, new).await
+}
+
+/// Creates the session `new` in the store `to` from the conversation in the session `id` of the store `from`, such as a backup.
+///
+/// For a session that is damaged or deleted in the store `to`, where its id cannot be used again. It receives what [`salvage`] takes, from a session that
+/// is whole or damaged; its title, labels and references, besides those that `new` has; and the label [`SALVAGED_LABEL`].
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # let (agent, chat) = echo().await?;
+/// # chat.prompt("Hello").await?.finish().await?;
+/// # let backup = Storage::from(MemoryStore::new());
+/// # agent_admin::copy::StoreCopy::new(agent.storage().clone(), backup.clone()).run().await?;
+/// use agent_admin::salvage::restore;
+/// use agent_core::session::NewSession;
+///
+/// chat.erase().await?;
+/// let new = NewSession::new(agent.effects().new_session_id(), WorkspaceId::DEFAULT);
+/// let restored = restore(&backup, chat.id(), agent.storage(), new).await?;
+/// assert_eq!(restored.session.counts.messages(), 2);
+/// assert_eq!(restored.session.first_words.as_deref(), Some("Hello"));
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// Those of [`salvage`]; `Conflict` if the session `new` exists.
+#[instrument(name = "restore", skip(from, to, new), fields(new = %new.id))]
+pub async fn restore(from: &Storage, id: SessionId, to: &Storage, new: NewSession) -> Result<Salvaged> {
+    let record = readable(from, id).await?;
+    take_over(from, id, record.as_deref(), to, new).await
+}
+
+/// Returns the record of a session, or what can be told of it; refuses a deleted one.
+async fn readable(storage: &Storage, id: SessionId) -> Result<Option<Arc<SessionRecord>>> {
+    let record = match storage.sessions.load(id).await {
+        Err(error) if *error.kind() == ErrorKind::Corrupt => outline(storage, id).await?,
+        record => Some(record?),
+    };
+    match record {
+        Some(record) if record.status.state == SessionState::Deleted => {
+            Err(Error::deleted(format!("session {id} was deleted; there is nothing to salvage")))
+        }
+        record => Ok(record),
+    }
+}
+
+async fn take_over(
+    source: &Storage,
+    id: SessionId,
+    record: Option<&SessionRecord>,
+    target: &Storage,
+    mut new: NewSession,
+) -> Result<Salvaged> {
+    let store = &*source.sessions;
+    let mut walk = match record {
+        Some(record) => Walk::history(store, record),
+        None => Walk::own(store, id, Seq::ZERO, last(source, id).await?),
+    };
+    let own = std::mem::take(&mut new.created.attributes);
+    new.created.attributes = record.map(|record| record.attributes.inherited()).unwrap_or_default();
+    new.created.attributes.labels.extend(own.labels);
+    new.created.attributes.references.extend(own.references);
     new.created.attributes.labels.insert(SALVAGED_LABEL.to_owned(), id.to_string());
-    let session = storage.sessions.create(new).await?;
+    let session = target.sessions.create(new).await?;
     let mut saved = Saved {
-        storage,
+        source,
+        target,
         session,
-        visible_from: record.as_ref().map_or(Seq::ZERO, |record| record.visible_from),
+        visible_from: record.map_or(Seq::ZERO, |record| record.visible_from),
         ready: Vec::new(),
         bytes: 0,
         blobs: 0,
         from: id,
-        lineage: record.as_ref().map(|record| record.lineage.clone()).unwrap_or_default(),
+        lineage: record.map(|record| record.lineage.clone()).unwrap_or_default(),
         lost: Vec::new(),
         open: Vec::new(),
         documents: BTreeMap::new(),
@@ -156,7 +210,8 @@ async fn last_from_the_first(storage: &Storage, id: SessionId) -> Result<Seq> {
 
 /// New session, and the events that are to be added next.
 struct Saved<'a> {
-    storage: &'a Storage,
+    source: &'a Storage,
+    target: &'a Storage,
     session: Arc<SessionRecord>,
     /// Sequence number up to which the history of the damaged session was cleared.
     visible_from: Seq,
@@ -244,12 +299,9 @@ impl Saved<'_> {
         for name in &event.blobs {
             let (owner, _) = self.lineage.locate(self.from, event.seq);
             let put = async {
-                let read = self.storage.sessions.blobs().read(ReadBlob::new(owner, *name)).await?;
-                self.storage
-                    .sessions
-                    .blobs()
-                    .put(PutBlob::new(self.session.id, read.blob, read.content))
-                    .await
+                let read = self.source.sessions.blobs().read(ReadBlob::new(owner, *name)).await?;
+                let put = PutBlob::new(self.session.id, read.blob, read.content);
+                self.target.sessions.blobs().put(put).await
             };
             match put.await {
                 Ok(()) => kept.push(*name),
@@ -318,8 +370,8 @@ impl Saved<'_> {
         }
         let now = &self.session;
         let import = Trigger::ImportEvents(events);
-        let commit = self.storage.sessions.seal_unchanged(now.id, now.head).with_trigger(import);
-        self.session = self.storage.sessions.commit_with_retry(commit).await?.session;
+        let commit = self.target.sessions.seal_unchanged(now.id, now.head).with_trigger(import);
+        self.session = self.target.sessions.commit_with_retry(commit).await?.session;
         Ok(())
     }
 }

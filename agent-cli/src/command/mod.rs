@@ -12,6 +12,7 @@ mod endings;
 mod files;
 mod hold;
 mod maintain;
+mod restore;
 mod search;
 mod session;
 mod session_list;

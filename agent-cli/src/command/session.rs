@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use agent_admin::archive::{Archive, is_archive};
 use agent_admin::export::SessionExport;
 use agent_admin::manifest::{ImportOutcome, Imported, Manifest};
-use agent_admin::salvage;
+use agent_admin::salvage::{self, Salvaged};
 use agent_core::event::NewEvent;
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Patch;
@@ -19,6 +19,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use super::consent::Consent;
+use super::restore::RestoreCommand;
 use super::session_list::ListCommand;
 use super::site::Site;
 use super::{endings, files, hold};
@@ -93,7 +94,8 @@ pub(crate) enum SessionCommand {
     ///
     /// The session keeps its id. If it exists with the same events, nothing is written; if an earlier import was
     /// interrupted, it is completed, and until then the session accepts no messages. A session is never overwritten.
-    /// Creates the store if it does not exist.
+    /// Creates its workspace and the store if they do not exist. For a session that is deleted or damaged in this store, use
+    /// `chat session restore`.
     #[command(after_help = examples!("chat session import session.json", "chat session import - < session.json"))]
     Import {
         /// Document or archive to read; - for standard input
@@ -101,9 +103,9 @@ pub(crate) enum SessionCommand {
         /// Also complete ancestors that an interrupted import left incomplete; only for trusted documents
         #[arg(long)]
         with_ancestors: bool,
-        /// Create the workspace of the session, with its id, if the store does not have it
+        /// Do not create the workspace of the session, if the store does not have it
         #[arg(long)]
-        create_workspace: bool,
+        no_workspace: bool,
     },
     /// List the files in a session: media of messages and answers, whole outputs of tools, artifacts
     ///
@@ -176,6 +178,16 @@ pub(crate) enum SessionCommand {
         #[arg(long)]
         main: bool,
     },
+    /// Restore a session from a backup or an export, if it is deleted or damaged in this store
+    ///
+    /// Creates a new session, and prints its id: that of the former one cannot be used again. It has the messages, tool calls, documents and
+    /// files of the session in the backup, its title and labels, and the label salvage.of with the former id. If the session belongs to a key of the
+    /// host and no other session does now, it is found by that key. Its workspace is created if the store does not have it.
+    #[command(after_help = examples!(
+        "chat session restore ID --from sqlite:./notes-backup.db",
+        "chat session restore ID --from ./session.json",
+    ))]
+    Restore(RestoreCommand),
     /// Protect a session and its workspace from sweep and gc
     #[command(after_help = examples!("chat session pin ID --why \"legal hold 42\""))]
     Pin {
@@ -235,9 +247,10 @@ impl SessionCommand {
                 files::save(site, site.session(&id).await?, &file, output.as_deref(), replace).await
             }
             Self::RestoreFile { id, file } => files::restore(site, site.session(&id).await?, &file).await,
-            Self::Import { file, with_ancestors, create_workspace } => {
-                import(site, &file, with_ancestors, create_workspace).await
+            Self::Import { file, with_ancestors, no_workspace } => {
+                import(site, &file, with_ancestors, !no_workspace).await
             }
+            Self::Restore(restore) => restore.run(site).await,
             Self::Fork { id, at } => {
                 let fork = site.storage.sessions.fork(site.session(&id).await?, at.map(Seq::new)).await?;
                 site.out.result(&*fork, &fork.id.to_string());
@@ -360,7 +373,7 @@ async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result
 }
 
 /// Imports the document or archive in a file.
-async fn read_and_import(sessions: &dyn SessionStore, file: &Path, with_ancestors: bool) -> Result<Imported> {
+pub(super) async fn read_and_import(sessions: &dyn SessionStore, file: &Path, with_ancestors: bool) -> Result<Imported> {
     let name = shown(file);
     let name = name.display();
     let about = |error: Error| Failure::from(error.about(name.to_string()));
@@ -411,7 +424,7 @@ async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool, create_works
             Failure { text: failure.text.replace("import_with_ancestors", "--with-ancestors"), ..failure }
         })?;
     let session = &imported.session;
-    let (created, missing) = workspace_of(site, session, create_workspace).await?;
+    let (created, missing) = workspace_of(site, session.workspace, create_workspace).await?;
     let mut whole: RawFields = RawJson::sure(&**session).to()?;
     whole.insert("outcome", RawJson::sure(&imported.outcome.name()));
     whole.insert("events_written", RawJson::sure(&imported.events));
@@ -441,7 +454,7 @@ async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool, create_works
         )),
         Some(_) => site.out.note(&format!(
             "(warning: its workspace {workspace} is not in this store, so no device can open it, and `chat verify` reports \
-             it; to create it, run the command again with --create-workspace; to copy it from another store, run \
+             it; to create it, run the command again without --no-workspace; to copy it from another store, run \
              `chat copy FROM TO --workspace {workspace}`)"
         )),
     }
@@ -450,15 +463,15 @@ async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool, create_works
 
 /// Creates the workspace of an imported session, if that is wanted and the store does not have it. Returns whether it was
 /// created, and otherwise why the store does not have it.
-async fn workspace_of(
+pub(super) async fn workspace_of(
     site: &Site<'_>,
-    session: &SessionRecord,
+    workspace: WorkspaceId,
     create: bool,
 ) -> Result<(bool, Option<ErrorKind>)> {
-    let Err(error) = site.storage.workspaces.load(session.workspace).await else { return Ok((false, None)) };
+    let Err(error) = site.storage.workspaces.load(workspace).await else { return Ok((false, None)) };
     match error.kind() {
         ErrorKind::NotFound if create => {
-            match site.manager.create(NewWorkspace::default().with_id(session.workspace)).await {
+            match site.manager.create(NewWorkspace::default().with_id(workspace)).await {
                 // Another process was faster.
                 Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => Ok((false, None)),
                 done => Ok(done.map(|_| (true, None))?),
@@ -471,6 +484,11 @@ async fn workspace_of(
 
 async fn salvage(site: &Site<'_>, id: SessionId, into: Option<WorkspaceId>, main: bool) -> Result<()> {
     let saved = salvage::salvage(&site.storage, id, into).await?;
+    finish_salvage(site, id, &saved, main).await
+}
+
+/// Makes a salvaged session the main one, if that is wanted, and prints it, with what was lost.
+pub(super) async fn finish_salvage(site: &Site<'_>, id: SessionId, saved: &Salvaged, main: bool) -> Result<()> {
     if main {
         let new = &saved.session;
         site.manager.set_main_session(new.workspace, new.id).await.map_err(|error| {

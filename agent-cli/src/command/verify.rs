@@ -115,7 +115,7 @@ fn next_commands(findings: &[Finding]) -> String {
                 if finding.detail.starts_with("its workspace ")
                     && finding.detail.ends_with("does not exist") =>
             {
-                "For sessions whose workspace does not exist, run `chat session import FILE --create-workspace` again, copy the \
+                "For sessions whose workspace does not exist, run `chat session import FILE` again, copy the \
                  workspace with `chat copy FROM TO --workspace ID`, or run `chat session delete ID`."
             }
             FindingKind::Dangling => {

@@ -1,10 +1,13 @@
-//! Imports that were interrupted.
+//! Imports that were interrupted, and sessions that are restored from a backup.
 
 use agent_admin::manifest::Manifest;
 use agent_core::commit::{Commit, Committed};
 use agent_core::event::NewEvent;
+use agent_core::model::{Patch, Title};
 use agent_core::store::SessionStoreWrapper;
 use agent_core::{Error, ErrorKind, Result, SessionStore, async_trait};
+use agent_runtime::{AgentBuilder, EchoProvider, NewWorkspace};
+use serde_json::json;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -70,7 +73,7 @@ async fn interrupted_import_takes_no_messages() {
         storage.close().await.unwrap();
 
         interrupt(1).await;
-        let ran = there.run(&["session", "import", &file, "--create-workspace"]);
+        let ran = there.run(&["session", "import", &file]);
         assert!(ran.code == 0 && ran.err.contains("an incomplete session was completed"), "{kind}: {ran:?}");
         there.ok(&["verify"]);
         assert_eq!(there.ok(&["session", "export", &main]), fs::read_to_string(&file).unwrap(), "{kind}");
@@ -88,5 +91,57 @@ async fn interrupted_import_takes_no_messages() {
         storage.close().await.unwrap();
         there.ok(&["session", "delete", &main]);
         there.ok(&["verify"]);
+    }
+}
+
+/// A deleted and a damaged session are restored from a backup and from an export: under a new id, which the key leads to, in a workspace that
+/// is made.
+#[tokio::test]
+async fn a_session_is_restored_from_a_backup() {
+    for kind in KINDS {
+        let (here, backup) = (Site::new(kind), Site::new("sqlite"));
+        let storage = here.open().await;
+        let agent = AgentBuilder::new()
+            .with_llm(EchoProvider::new())
+            .with_storage(storage.clone())
+            .build()
+            .unwrap();
+        let workspace = agent.workspaces().create(NewWorkspace::new("support")).await.unwrap().id;
+        let chat = agent.workspace(workspace).conversation("support/4711").await.unwrap();
+        chat.update(Patch::new().with_title(Title::by_user("A trip")).with_label("team", "sales")).await.unwrap();
+        for text in ["first", "second"] {
+            chat.prompt(text).await.unwrap().finish().await.unwrap();
+        }
+        let (id, file) = (chat.id().to_string(), here.path().join("session.json").to_str().unwrap().to_owned());
+        here.ok(&["copy", &here.address(), &backup.address()]);
+        here.ok(&["session", "export", &id, "--output", &file]);
+        let _ = chat.erase().await.unwrap();
+        here.fails(&["session", "restore", &id, "--from", &here.address()], 3, "was deleted");
+        here.fails(&["session", "restore", &id, "--from", "nowhere:x"], 2, "nowhere");
+        here.fails(&["session", "restore", &id, "--from", "sqlite:/nowhere/x.db"], 3, "no store");
+
+        let restored = here.ok(&["session", "restore", &id, "--from", &backup.address()]);
+        let again = agent.workspace(workspace).conversation("support/4711").await.unwrap();
+        assert_eq!(restored.trim(), again.id().to_string(), "{kind}: it has the key");
+        let now = again.refresh().await.unwrap();
+        assert_eq!((now.counts.messages(), now.attributes.labels["team"].as_str()), (4, "sales"), "{kind}");
+        assert_eq!(now.attributes.title.as_ref().unwrap().text, "A trip", "{kind}");
+        assert_eq!(now.attributes.labels["salvage.of"], id, "{kind}");
+        assert_eq!(again.prompt("third").await.unwrap().finish().await.unwrap().text, "third", "{kind}");
+        // From an export, beside the one that has the key now.
+        let ran = here.run(&["session", "restore", &id, "--from", &file]);
+        assert!(ran.code == 0 && ran.err.contains("has its key"), "{kind}: {ran:?}");
+        let second = here.json(&["session", "show", ran.out.trim()]);
+        assert_eq!(second["attributes"]["labels"].get("conversation.key"), None, "{second}");
+
+        // Into a store that has not even the workspace.
+        let there = Site::new("files");
+        there.ok(&["workspace", "create", "--name", "other"]);
+        let moved = there.ok(&["session", "restore", &id, "--from", &backup.address(), "--main"]);
+        there.ok(&["verify"]);
+        let shown = there.json(&["workspace", "show", &workspace.to_string()]);
+        assert_eq!(shown["main_session"], json!(moved.trim()), "{shown}");
+        here.ok(&["verify"]);
+        agent.close().await.unwrap();
     }
 }

@@ -49,11 +49,11 @@ fn import_without_its_workspace_is_reported() {
         let (here, there) = (Site::new("files"), Site::new(kind));
         let (main, workspace, file) = exported(&here);
         let name = &*file;
-        let ran = there.run(&["session", "import", name]);
+        let ran = there.run(&["session", "import", name, "--no-workspace"]);
         assert_eq!((ran.code, ran.out.trim()), (0, main.as_str()), "{ran:?}");
         assert!(ran.err.contains(&workspace) && ran.err.contains("is not in this store"), "{ran:?}");
         assert!(ran.err.contains(&format!("--workspace {workspace}")), "{ran:?}");
-        let again = there.json(&["session", "import", name]);
+        let again = there.json(&["session", "import", name, "--no-workspace"]);
         assert_eq!(again["workspace_exists"], json!(false), "{again}");
         there.ok(&["copy", &here.address(), &there.address(), "--workspace", &workspace]);
         let ran = there.run(&["session", "import", name]);
@@ -71,11 +71,11 @@ fn import_creates_the_workspace_on_request() {
         let (here, there) = (Site::new("files"), Site::new(kind));
         let (main, workspace, file) = exported(&here);
         let name = &*file;
-        let ran = there.run(&["session", "import", name, "--create-workspace"]);
+        let ran = there.run(&["session", "import", name]);
         assert_eq!((ran.code, ran.out.trim()), (0, main.as_str()), "{ran:?}");
         assert!(ran.err.contains(&format!("(workspace {workspace} was created)")), "{ran:?}");
         assert!(!ran.err.contains("warning"), "{ran:?}");
-        let again = there.run(&["session", "import", name, "--create-workspace"]);
+        let again = there.run(&["session", "import", name]);
         assert!(again.code == 0 && !again.err.contains("created"), "{again:?}");
         there.ok(&["verify"]);
         let ran = there.typed(&["--session", &main], "again\n/quit\n");
