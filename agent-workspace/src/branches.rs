@@ -114,7 +114,8 @@ impl WorkspaceManager {
                 return Ok(());
             }
             let taken = |timer: &&Timer| successor.timers.iter().any(|other| other.key == timer.key);
-            let cancelled = now.timers.iter().filter(taken).map(|timer| NewEvent::timer_cancelled(&timer.key));
+            let cancelled =
+                now.timers.iter().filter(taken).map(|timer| NewEvent::timer_cancelled(&timer.key));
             let mut commit = self.storage.sessions.seal_unchanged(former, now.head);
             commit = commit.with_event(NewEvent::updated(patch.clone())).with_events(cancelled);
             if now.status.state == SessionState::Running {
@@ -135,11 +136,7 @@ impl WorkspaceManager {
     /// # Errors
     ///
     /// Errors of the store.
-    pub async fn superseded(
-        &self,
-        session: &SessionRecord,
-        limit: usize,
-    ) -> Result<Vec<Arc<SessionRecord>>> {
+    pub async fn superseded(&self, session: &SessionRecord, limit: usize) -> Result<Vec<Arc<SessionRecord>>> {
         let mut found: Vec<Arc<SessionRecord>> = Vec::new();
         while found.len() < limit {
             let last = found.last().map_or(session, |last| &**last);

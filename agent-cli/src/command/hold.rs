@@ -80,17 +80,26 @@ pub(super) fn waits(now: &SessionRecord, holder: Option<Holder>) -> Vec<String> 
             None => "waits for an answer".to_owned(),
         };
         let until = action.expires_at.map(|at| format!(", until {}", second(at))).unwrap_or_default();
-        lines.push(format!("{what}{until}: open it with `chat --session {}`; /allow or /deny answers", now.id));
+        lines.push(format!(
+            "{what}{until}: open it with `chat --session {}`; /allow or /deny answers",
+            now.id
+        ));
     }
     let messages = counted(now.inputs_open, "message");
     match now.status.state {
         SessionState::Queued if now.inputs_open > 0 => {
-            let after = now.ready_at.map(|at| format!("; after a failed run, a scheduler waits until {}", second(at)));
+            let after = now
+                .ready_at
+                .map(|at| format!("; after a failed run, a scheduler waits until {}", second(at)));
             let after = after.unwrap_or_default();
-            lines.push(format!("{messages} without an answer: the next message, /run, or a scheduler goes on{after}"));
+            lines.push(format!(
+                "{messages} without an answer: the next message, /run, or a scheduler goes on{after}"
+            ));
         }
         SessionState::Suspended => {
-            lines.push(format!("suspended, {messages} without an answer: the next message in `chat` resumes it"));
+            lines.push(format!(
+                "suspended, {messages} without an answer: the next message in `chat` resumes it"
+            ));
         }
         SessionState::Failed => {
             let id = now.id;
@@ -133,7 +142,8 @@ pub(super) async fn interrupt(site: &Site<'_>, id: SessionId) -> Result<()> {
     let interrupt = NewEvent::interrupt().with_actor(Actor::USER);
     let done = match sessions.append(id, now.head, vec![interrupt]).await {
         Err(error) if matches!(error.kind(), ErrorKind::InvalidTransition { .. }) => {
-            site.out.result(&*now, &format!("nothing runs or waits in session {id}, which is {}", now.status));
+            site.out
+                .result(&*now, &format!("nothing runs or waits in session {id}, which is {}", now.status));
             return Ok(());
         }
         done => done?,
@@ -153,13 +163,20 @@ pub(super) async fn release(site: &Site<'_>, id: SessionId, force: bool) -> Resu
     let (trigger, text) = match (&now.lease, now.status.state) {
         (Some(lease), _) => {
             if !force && holder(site, &now, true).await? == Some(Holder::Alive) {
-                return Err(Failure::new(4, "busy", format!(
-                    "session {id} is answered by {}, which is alive; `chat session interrupt {id}` asks it to end, and --force takes the \
+                return Err(Failure::new(
+                    4,
+                    "busy",
+                    format!(
+                        "session {id} is answered by {}, which is alive; `chat session interrupt {id}` asks it to end, and --force takes the \
                      session from it",
-                    lease.holder
-                )));
+                        lease.holder
+                    ),
+                ));
             }
-            (Trigger::LeaseExpired(lease.epoch), format!("session {id} is free; {} can write nothing more to it", lease.holder))
+            (
+                Trigger::LeaseExpired(lease.epoch),
+                format!("session {id} is free; {} can write nothing more to it", lease.holder),
+            )
         }
         (None, SessionState::Failed) => {
             (Trigger::ClearFailure, format!("the failure of session {id} is cleared"))

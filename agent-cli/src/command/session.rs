@@ -373,7 +373,11 @@ async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result
 }
 
 /// Imports the document or archive in a file.
-pub(super) async fn read_and_import(sessions: &dyn SessionStore, file: &Path, with_ancestors: bool) -> Result<Imported> {
+pub(super) async fn read_and_import(
+    sessions: &dyn SessionStore,
+    file: &Path,
+    with_ancestors: bool,
+) -> Result<Imported> {
     let name = shown(file);
     let name = name.display();
     let about = |error: Error| Failure::from(error.about(name.to_string()));
@@ -488,7 +492,12 @@ async fn salvage(site: &Site<'_>, id: SessionId, into: Option<WorkspaceId>, main
 }
 
 /// Makes a salvaged session the main one, if that is wanted, and prints it, with what was lost.
-pub(super) async fn finish_salvage(site: &Site<'_>, id: SessionId, saved: &Salvaged, main: bool) -> Result<()> {
+pub(super) async fn finish_salvage(
+    site: &Site<'_>,
+    id: SessionId,
+    saved: &Salvaged,
+    main: bool,
+) -> Result<()> {
     if main {
         let new = &saved.session;
         site.manager.set_main_session(new.workspace, new.id).await.map_err(|error| {

@@ -75,14 +75,24 @@ async fn a_held_session_is_shown_interrupted_and_released() {
         assert!(show(&[]).contains("was asked to end"), "{kind}");
         assert!(site.ok(&["session", "release", &id, "--force"]).contains("is free"), "{kind}");
         let now = storage.sessions.load(session).await.unwrap();
-        assert_eq!((now.lease.is_none(), now.status.state), (true, SessionState::Idle), "{kind}: it was to end");
+        assert_eq!(
+            (now.lease.is_none(), now.status.state),
+            (true, SessionState::Idle),
+            "{kind}: it was to end"
+        );
         drop(beating);
 
         // A holder that is silent; its message waits for the next one.
         begin(&storage, session).await;
         let silent = show(&["--watch"]);
-        assert!(silent.contains("has sent no heartbeat for 3s") && silent.contains("session release"), "{silent}");
-        assert!(site.ok(&["session", "release", &id]).contains("is free; the laptop can write nothing"), "{kind}");
+        assert!(
+            silent.contains("has sent no heartbeat for 3s") && silent.contains("session release"),
+            "{silent}"
+        );
+        assert!(
+            site.ok(&["session", "release", &id]).contains("is free; the laptop can write nothing"),
+            "{kind}"
+        );
         assert!(show(&[]).contains("1 message without an answer"), "{kind}");
         assert!(site.ok(&["session", "interrupt", &id]).contains("nothing waits"), "{kind}");
     }
@@ -108,7 +118,10 @@ async fn a_session_says_what_it_waits_for() {
         let failure = Failure::new(Reason::ResourceError, "the disk is gone");
         storage.sessions.trigger(session, Trigger::Fail(failure)).await.unwrap();
         let shown = site.ok(&["session", "show", &id]);
-        assert!(shown.contains("has failed: mend the cause") && shown.contains("the disk is gone"), "{shown}");
+        assert!(
+            shown.contains("has failed: mend the cause") && shown.contains("the disk is gone"),
+            "{shown}"
+        );
         assert!(site.ok(&["session", "release", &id]).contains("failure of session"), "{kind}");
         assert!(site.ok(&["session", "release", &id]).contains("nobody holds session"), "{kind}");
     }

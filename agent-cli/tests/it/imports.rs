@@ -101,18 +101,18 @@ async fn a_session_is_restored_from_a_backup() {
     for kind in KINDS {
         let (here, backup) = (Site::new(kind), Site::new("sqlite"));
         let storage = here.open().await;
-        let agent = AgentBuilder::new()
-            .with_llm(EchoProvider::new())
-            .with_storage(storage.clone())
-            .build()
-            .unwrap();
+        let agent =
+            AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(storage.clone()).build().unwrap();
         let workspace = agent.workspaces().create(NewWorkspace::new("support")).await.unwrap().id;
         let chat = agent.workspace(workspace).conversation("support/4711").await.unwrap();
-        chat.update(Patch::new().with_title(Title::by_user("A trip")).with_label("team", "sales")).await.unwrap();
+        chat.update(Patch::new().with_title(Title::by_user("A trip")).with_label("team", "sales"))
+            .await
+            .unwrap();
         for text in ["first", "second"] {
             chat.prompt(text).await.unwrap().finish().await.unwrap();
         }
-        let (id, file) = (chat.id().to_string(), here.path().join("session.json").to_str().unwrap().to_owned());
+        let (id, file) =
+            (chat.id().to_string(), here.path().join("session.json").to_str().unwrap().to_owned());
         here.ok(&["copy", &here.address(), &backup.address()]);
         here.ok(&["session", "export", &id, "--output", &file]);
         let _ = chat.erase().await.unwrap();

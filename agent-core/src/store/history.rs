@@ -188,11 +188,7 @@ fn purged(id: SessionId) -> Error {
 }
 
 /// Returns the last event before the commit that has the event `seq`, and the last event of that commit.
-pub(crate) async fn commit_of(
-    store: &dyn SessionStore,
-    now: &SessionRecord,
-    seq: Seq,
-) -> Result<(Seq, Seq)> {
+pub(crate) async fn commit_of(store: &dyn SessionStore, now: &SessionRecord, seq: Seq) -> Result<(Seq, Seq)> {
     let read = ReadEvents::first(1).with_after(Seq::new(seq.get().saturating_sub(1))).with_before(seq.next());
     let page = part_of(store, now.id, now.head, now.lineage.clone(), read).await?;
     let (n, of) = page.events.first().map_or((1, 1), |event| (event.n, event.of.max(event.n)));

@@ -344,9 +344,7 @@ impl WorkspaceHandle {
             Ok(session) => {
                 Conversation::new(self.runtime.clone(), session).erase_session(now && is_last).await?
             }
-            Err(_) => {
-                workspaces.erase_unless_held(id(newest.generation), now && is_last, |_| false).await?
-            }
+            Err(_) => workspaces.erase_unless_held(id(newest.generation), now && is_last, |_| false).await?,
         };
         for generation in (0..newest.generation).rev() {
             let earlier = workspaces.erase_unless_held(id(generation), now && generation == 0, |_| false);

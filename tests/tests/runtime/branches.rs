@@ -63,7 +63,8 @@ async fn an_edit_takes_the_place(site: Site) {
     assert_eq!(now.attributes.title.as_ref().unwrap().text, "A trip", "{name}");
     assert_eq!(now.attributes.labels["project"], "oslo", "{name}");
     assert_eq!(now.conversation_key().unwrap().as_str(), "support/4711", "{name}");
-    let timers = |chat: &Conversation| chat.record().timers.iter().map(|it| it.key.clone()).collect::<Vec<_>>();
+    let timers =
+        |chat: &Conversation| chat.record().timers.iter().map(|it| it.key.clone()).collect::<Vec<_>>();
     assert_eq!((timers(&branch), timers(&chat)), (vec!["early".into()], vec!["late".into()]), "{name}");
     assert_eq!(listed(&storage).await, [branch.id()], "{name}");
 
@@ -150,7 +151,10 @@ async fn a_retry_asks_the_same(site: Site) {
     let third = again.conversation.retry().await.unwrap();
     assert_eq!(read(third.run).await.0, "a lynx", "{name}");
     let requests = model.requests();
-    assert!(requests[1].messages == requests[2].messages && requests[2].messages == requests[3].messages, "{name}");
+    assert!(
+        requests[1].messages == requests[2].messages && requests[2].messages == requests[3].messages,
+        "{name}"
+    );
     assert_eq!(said(&third.conversation).await, ["hi", "hello", "What is it?", "a lynx"], "{name}");
     assert_eq!(listed(&storage).await, [third.conversation.id()], "{name}");
 
@@ -253,7 +257,8 @@ async fn a_branch_that_was_cut_off_is_found(site: Site) {
     assert_eq!(ask(&branch, "3").await.0, "other", "{name}");
 
     // If somebody has deleted it, there is a next one.
-    let next = manager.successor(&branch.refresh().await.unwrap(), &branch.record(), Fork::new()).await.unwrap();
+    let next =
+        manager.successor(&branch.refresh().await.unwrap(), &branch.record(), Fork::new()).await.unwrap();
     let made = storage.sessions.create(next.session).await.unwrap();
     manager.delete_session(made.id).await.unwrap();
     let back = branch.undo().await.unwrap();
