@@ -82,8 +82,7 @@ impl Chat {
             _ => {
                 let meant = nearest(name).map_or_else(String::new, |name| format!("did you mean /{name}? "));
                 return self.refuse(&format!(
-                    "unknown command /{}; {meant}type /help for a list, or //{} to send it as a message",
-                    cut(line),
+                    "unknown command /{0}; {meant}type /help for a list, or //{0} to send it as a message",
                     cut(line)
                 ));
             }

@@ -1,4 +1,4 @@
-//! What holds a session up: `chat session show` says it, `chat session interrupt` and `chat session release` end it.
+//! Sessions that hang: `chat session show` says why, `chat session interrupt` and `chat session release` free them.
 
 use std::time::Duration;
 

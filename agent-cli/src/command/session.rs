@@ -3,27 +3,22 @@
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
-use agent_admin::archive::{Archive, is_archive};
 use agent_admin::export::SessionExport;
-use agent_admin::manifest::{ImportOutcome, Imported, Manifest};
-use agent_admin::salvage::{self, Salvaged};
 use agent_core::event::NewEvent;
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Patch;
 use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
-use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStore, WorkspaceId};
-use agent_runtime::NewWorkspace;
+use agent_core::{Seq, SessionId};
 use clap::Subcommand;
-use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use super::consent::Consent;
-use super::restore::RestoreCommand;
+use super::restore::{self, RestoreCommand};
 use super::session_list::ListCommand;
 use super::site::Site;
 use super::{endings, files, hold};
-use crate::content::{not_text, read_once, shown, too_large, write_file};
+use crate::content::write_file;
 use crate::failure::{Failure, Result};
 use crate::help::examples;
 use crate::history::newest_shown;
@@ -248,9 +243,9 @@ impl SessionCommand {
             }
             Self::RestoreFile { id, file } => files::restore(site, site.session(&id).await?, &file).await,
             Self::Import { file, with_ancestors, no_workspace } => {
-                import(site, &file, with_ancestors, !no_workspace).await
+                restore::import(site, &file, with_ancestors, !no_workspace).await
             }
-            Self::Restore(restore) => restore.run(site).await,
+            Self::Restore(command) => command.run(site).await,
             Self::Fork { id, at } => {
                 let fork = site.storage.sessions.fork(site.session(&id).await?, at.map(Seq::new)).await?;
                 site.out.result(&*fork, &fork.id.to_string());
@@ -261,7 +256,7 @@ impl SessionCommand {
                     Some(workspace) => Some(site.workspace(&workspace).await?),
                     None => None,
                 };
-                salvage(site, site.session(&id).await?, workspace, main).await
+                restore::salvage(site, site.session(&id).await?, workspace, main).await
             }
             Self::Pin { id, why } => {
                 let id = site.session(&id).await?;
@@ -370,169 +365,4 @@ async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result
     let text = format!("exported session {id} to {} ({bytes} bytes{with})", file.display());
     site.out.result(&json!({"session": id, "file": file, "bytes": bytes, "blobs": blobs}), &text);
     Ok(())
-}
-
-/// Imports the document or archive in a file.
-pub(super) async fn read_and_import(
-    sessions: &dyn SessionStore,
-    file: &Path,
-    with_ancestors: bool,
-) -> Result<Imported> {
-    let name = shown(file);
-    let name = name.display();
-    let about = |error: Error| Failure::from(error.about(name.to_string()));
-    let (mut content, len) = read_once(file)?;
-    let first = content.try_next().await?.unwrap_or_default();
-    if is_archive(&first) {
-        let content = stream::iter([Ok(first)]).chain(content).boxed();
-        let archive = Archive::open(content).await.map_err(about)?;
-        let imported = match with_ancestors {
-            true => archive.import_with_ancestors(sessions).await,
-            false => archive.import(sessions).await,
-        };
-        return imported.map_err(about);
-    }
-    if first.starts_with(&GZIP_MAGIC) {
-        let text = format!("cannot read {name}: it is compressed; decompress it with `gzip -d` first");
-        return Err(Failure::new(1, "invalid_input", text));
-    }
-    let too_large = || too_large(file, DOCUMENT_MAX);
-    if len.is_some_and(|len| len > DOCUMENT_MAX) {
-        return Err(too_large());
-    }
-    let mut bytes = first.to_vec();
-    while let Some(piece) = content.try_next().await? {
-        bytes.extend_from_slice(&piece);
-        if bytes.len() as u64 > DOCUMENT_MAX {
-            return Err(too_large());
-        }
-    }
-    let text = String::from_utf8(bytes).map_err(|_| not_text(file))?;
-    let document = Manifest::parse(&text).map_err(about)?;
-    let imported = match with_ancestors {
-        true => document.import_with_ancestors(sessions).await,
-        false => document.import(sessions).await,
-    };
-    imported.map_err(about)
-}
-
-/// Maximum number of bytes of a session document.
-const DOCUMENT_MAX: u64 = 1 << 30;
-/// First bytes of a gzip file (RFC 1952).
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-
-async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool, create_workspace: bool) -> Result<()> {
-    let imported =
-        read_and_import(&*site.storage.sessions, file, with_ancestors).await.map_err(|failure| {
-            // The library names its method; the program has an option instead.
-            Failure { text: failure.text.replace("import_with_ancestors", "--with-ancestors"), ..failure }
-        })?;
-    let session = &imported.session;
-    let (created, missing) = workspace_of(site, session.workspace, create_workspace).await?;
-    let mut whole: RawFields = RawJson::sure(&**session).to()?;
-    whole.insert("outcome", RawJson::sure(&imported.outcome.name()));
-    whole.insert("events_written", RawJson::sure(&imported.events));
-    whole.insert("blobs_written", RawJson::sure(&imported.blobs));
-    whole.insert("events_ahead", RawJson::sure(&imported.ahead));
-    whole.insert("workspace_exists", RawJson::sure(&missing.is_none()));
-    site.out.result(&whole, &session.id.to_string());
-    let events = counted(imported.events, "event");
-    site.out.note(&match imported.outcome {
-        ImportOutcome::New => format!("(new session; {events} written)"),
-        ImportOutcome::Completed => format!("(an incomplete session was completed; {events} written)"),
-        ImportOutcome::Ahead => format!(
-            "(the store has all events of the export and {} more, so there was nothing to restore; nothing was written)",
-            imported.ahead
-        ),
-        _ => "(the session was already in the store; nothing was written)".to_owned(),
-    });
-    let workspace = session.workspace;
-    if created {
-        site.out.note(&format!("(workspace {workspace} was created)"));
-    }
-    match missing {
-        None => {}
-        Some(ErrorKind::Deleted) => site.out.note(&format!(
-            "(warning: its workspace {workspace} was deleted in this store, so `chat workspace gc` will delete the session; \
-             import it into another store)"
-        )),
-        Some(_) => site.out.note(&format!(
-            "(warning: its workspace {workspace} is not in this store, so no device can open it, and `chat verify` reports \
-             it; to create it, run the command again without --no-workspace; to copy it from another store, run \
-             `chat copy FROM TO --workspace {workspace}`)"
-        )),
-    }
-    Ok(())
-}
-
-/// Creates the workspace of an imported session, if that is wanted and the store does not have it. Returns whether it was
-/// created, and otherwise why the store does not have it.
-pub(super) async fn workspace_of(
-    site: &Site<'_>,
-    workspace: WorkspaceId,
-    create: bool,
-) -> Result<(bool, Option<ErrorKind>)> {
-    let Err(error) = site.storage.workspaces.load(workspace).await else { return Ok((false, None)) };
-    match error.kind() {
-        ErrorKind::NotFound if create => {
-            match site.manager.create(NewWorkspace::default().with_id(workspace)).await {
-                // Another process was faster.
-                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => Ok((false, None)),
-                done => Ok(done.map(|_| (true, None))?),
-            }
-        }
-        missing @ (ErrorKind::NotFound | ErrorKind::Deleted) => Ok((false, Some(missing.clone()))),
-        _ => Ok((false, None)),
-    }
-}
-
-async fn salvage(site: &Site<'_>, id: SessionId, into: Option<WorkspaceId>, main: bool) -> Result<()> {
-    let saved = salvage::salvage(&site.storage, id, into).await?;
-    finish_salvage(site, id, &saved, main).await
-}
-
-/// Makes a salvaged session the main one, if that is wanted, and prints it, with what was lost.
-pub(super) async fn finish_salvage(
-    site: &Site<'_>,
-    id: SessionId,
-    saved: &Salvaged,
-    main: bool,
-) -> Result<()> {
-    if main {
-        let new = &saved.session;
-        site.manager.set_main_session(new.workspace, new.id).await.map_err(|error| {
-            let text = format!(
-                "session {id} was salvaged as {new}, which could not be set as the main session; run `chat workspace \
-                 set-main {} {new}`",
-                new.workspace,
-                new = new.id
-            );
-            Error::new(error.kind().clone(), text).with_source(error)
-        })?;
-    }
-    let lost: Vec<_> = saved
-        .lost
-        .iter()
-        .map(|lost| json!({"first": lost.first, "last": lost.last, "reason": lost.reason}))
-        .collect();
-    let new = saved.session.id;
-    let whole = json!({"session": new, "of": id, "main": main, "read": saved.read, "lost": lost});
-    site.out.result(&whole, &new.to_string());
-    saved.lost.iter().for_each(|lost| site.out.note(&format!("lost: {lost}")));
-    if saved.lost.is_empty() {
-        return Ok(());
-    }
-    let mut text = format!(
-        "salvaged {} of session {id} as session {new}; {} could not be read (listed above), and a message in the new session \
-         marks each",
-        counted(saved.read, "event"),
-        counted(saved.lost.len() as u64, "range")
-    );
-    if !main {
-        let workspace = saved.session.workspace;
-        text.push_str(&format!(
-            "; if it replaces the main session, run `chat workspace set-main {workspace} {new}`"
-        ));
-    }
-    Err(Failure::incomplete(text))
 }

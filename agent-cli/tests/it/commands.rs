@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agent_core::session::SessionSummary;
 use agent_core::state::SessionState;
@@ -258,7 +258,7 @@ fn edits_of_nothing_are_named() {
 /// Waits until the session in the list has this last message.
 async fn until_last(folder: &Path, text: &str) {
     let storage = storage(folder).await;
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
         let listed = storage.sessions.list(SessionQuery::new()).await.unwrap().items;
         let is_answered = |session: &&SessionSummary| {
@@ -267,7 +267,7 @@ async fn until_last(folder: &Path, text: &str) {
         if listed.iter().any(|session| is_answered(&session)) {
             return;
         }
-        assert!(Instant::now() < deadline, "{text}: {listed:?}");
+        assert!(tokio::time::Instant::now() < deadline, "{text}: {listed:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

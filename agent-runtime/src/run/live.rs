@@ -253,21 +253,47 @@ mod tests {
     use super::*;
     use agent_core::clock::Effects;
 
+    /// An answer with one text, which follows the event 3.
+    fn answer(commit: CommitId) -> watch::Sender<Answering> {
+        let answer = watch::Sender::new(Answering::default());
+        answer.send_modify(|answer| {
+            answer.begin(commit, Seq::new(3));
+            answer.turn_to(0, PartKind::Text);
+            answer.push("late");
+        });
+        answer
+    }
+
+    /// Pieces come behind the events before the answer, and behind those that the reader had: one of these may be the
+    /// event that holds the answer.
+    #[test]
+    fn pieces_wait_for_the_events_before() {
+        let effects = Effects::default();
+        for from in [1, 5] {
+            let answer = answer(effects.new_commit_id());
+            let mut pieces = Pieces::new(Seq::new(from));
+            pieces.follow(effects.new_run_id(), Epoch::new(1), answer.subscribe());
+            assert_eq!(pieces.begin(), Seq::new(from.min(3)));
+            for seen in from.min(3)..from.max(3) {
+                pieces.seen = Seq::new(seen);
+                assert_eq!(pieces.take(), None, "after {from}, at {seen}");
+            }
+            pieces.seen = Seq::new(from.max(3));
+            assert!(matches!(pieces.take(), Some(Live::Part { .. })), "after {from}");
+        }
+    }
+
     /// Of two runs of a session, of which the earlier has lost its lease and not ended, a reader takes the later one, in
     /// whichever order it reads of them.
     #[test]
     fn the_later_run_is_followed() {
         let effects = Effects::default();
         let (early, late, commit) = (effects.new_run_id(), effects.new_run_id(), effects.new_commit_id());
-        let [first, second] = [(); 2].map(|()| watch::Sender::new(Answering::default()));
-        second.send_modify(|answer| {
-            answer.begin(commit, Seq::ZERO);
-            answer.turn_to(0, PartKind::Text);
-            answer.push("late");
-        });
-        let mut pieces = Pieces::new(Seq::ZERO);
+        let (first, second) = (watch::Sender::new(Answering::default()), answer(commit));
+        let mut pieces = Pieces::new(Seq::new(3));
         pieces.follow(late, Epoch::new(2), second.subscribe());
         pieces.follow(early, Epoch::new(1), first.subscribe());
+        pieces.begin();
         let part = Live::Part { run: late, commit, index: 0, kind: PartKind::Text, text: "late".to_owned() };
         assert_eq!((pieces.take(), pieces.take()), (Some(part), None));
         drop(second);

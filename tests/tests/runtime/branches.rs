@@ -37,7 +37,7 @@ async fn keyed(agent: &AgentRuntime) -> Conversation {
 /// An edited conversation has the key, the title, the labels and the timers of the one that it continues; that one is archived, says who continues it, and is one
 /// of the branches.
 async fn an_edit_takes_the_place(site: Site) {
-    let (name, storage) = (site.name.clone(), site.open().await);
+    let (name, storage) = (site.name, site.open().await);
     let model = answers(&["one", "two", "three", "two again", "four"]);
     let agent = agent(&storage, model.clone());
     let chat = keyed(&agent).await;
@@ -105,7 +105,7 @@ each_store!(an_edit_takes_the_place and files);
 
 /// The first message of a conversation that began with it: nothing is left of it in the branch.
 async fn the_first_message_is_edited(site: Site) {
-    let (name, storage) = (site.name.clone(), site.open().await);
+    let (name, storage) = (site.name, site.open().await);
     let agent = agent(&storage, answers(&["wrong", "right"]));
     let begun = agent.conversation_with("support/4711", "wrong?").await.unwrap();
     read(begun.run).await;
@@ -139,7 +139,7 @@ each_store!(the_first_message_is_edited and files);
 
 /// A model is asked the same once more, with the picture; without a new message, and without a copy.
 async fn a_retry_asks_the_same(site: Site) {
-    let (name, storage) = (site.name.clone(), site.open().await);
+    let (name, storage) = (site.name, site.open().await);
     let model = answers(&["hello", "a dog", "a cat", "a lynx"]);
     let agent = agent(&storage, model.clone());
     let chat = keyed(&agent).await;
@@ -199,7 +199,7 @@ each_store!(a_run_that_is_edited_away_ends and files);
 
 /// Of several who edit one conversation at once, one does; the others are told, and find its branch.
 async fn of_several_edits_one_wins(site: Site) {
-    let (name, mut agents) = (site.name.clone(), Vec::new());
+    let (name, mut agents) = (site.name, Vec::new());
     for _ in 0..6 {
         agents.push(agent(&site.open().await, agent_runtime::EchoProvider::new()));
     }
@@ -240,7 +240,7 @@ each_store!(of_several_edits_one_wins and files);
 
 /// A process dies after it has created the branch: nothing is lost, and the next edit of the key goes on from there.
 async fn a_branch_that_was_cut_off_is_found(site: Site) {
-    let (name, storage) = (site.name.clone(), site.open().await);
+    let (name, storage) = (site.name, site.open().await);
     let agent = agent(&storage, answers(&["one", "two", "other"]));
     let chat = keyed(&agent).await;
     ask(&chat, "1").await;
@@ -269,7 +269,7 @@ each_store!(a_branch_that_was_cut_off_is_found and files);
 
 /// What was edited away goes with the conversation, and nothing else does.
 async fn erasing_a_conversation_erases_its_branches(site: Site) {
-    let (name, storage) = (site.name.clone(), site.open().await);
+    let (name, storage) = (site.name, site.open().await);
     let agent = agent(&storage, agent_runtime::EchoProvider::new());
     for (key, erases) in [("by handle", true), ("by key", true), ("deleted", false)] {
         let first = agent.conversation(key).await.unwrap();
@@ -318,7 +318,7 @@ each_store!(erasing_a_conversation_erases_its_branches and files);
 
 /// What is no message, or is not there any more, is not edited; sessions that have ended have no branches.
 async fn edits_of_nothing_are_refused(site: Site) {
-    let (name, storage) = (site.name.clone(), site.open().await);
+    let (name, storage) = (site.name, site.open().await);
     let agent = agent(&storage, agent_runtime::EchoProvider::new());
     let chat = keyed(&agent).await;
     ask(&chat, "1").await;
