@@ -1,4 +1,4 @@
-//! Sessions that hang: `chat session show` says why, `chat session interrupt` and `chat session release` free them.
+//! Sessions that hang: why they do, in `chat session show`; `chat session interrupt` and `chat session release` free them.
 
 use std::time::Duration;
 

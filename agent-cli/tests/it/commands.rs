@@ -277,7 +277,8 @@ async fn until_last(folder: &Path, text: &str) {
 async fn messages_have_numbers_on_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::on_terminal(folder.path(), &[]);
-    chat.out.wait_for("data in ");
+    chat.out.wait_for("a new conversation (0 messages, data in ");
+    chat.out.wait_for("The offline model repeats what you type");
     for text in ["first", "second"] {
         chat.send(text);
         until_last(folder.path(), text).await;
@@ -293,6 +294,14 @@ async fn messages_have_numbers_on_a_terminal() {
     chat.out.wait_for("agent: other");
     chat.send("/copy");
     chat.out.wait_for("\x1b]52;c;b3RoZXI=\x07");
+    chat.send("/quit");
+    assert_eq!(chat.wait(), 0, "{}", chat.out.text());
+
+    // The next start shows the end of the conversation.
+    let mut chat = Chat::on_terminal(folder.path(), &[]);
+    chat.out.wait_for("other (2 messages, data in ");
+    chat.out.wait_for("laptop: other");
+    chat.out.wait_for("agent: other");
     chat.send("/quit");
     assert_eq!(chat.wait(), 0, "{}", chat.out.text());
 }
