@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use futures::TryStreamExt;
+use serde::Serialize;
 use tracing::instrument;
 
 use crate::blobs;
@@ -24,7 +25,7 @@ use agent_core::{
 const PROGRESS_EVENTS: u64 = 1_000;
 
 /// Result of a verification: counts of what was read, and the findings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Verification {
     /// Number of workspaces.
@@ -70,7 +71,7 @@ impl Verification {
 }
 
 /// One finding of a verification.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
     /// Kind of the finding.
@@ -92,7 +93,8 @@ impl fmt::Display for Finding {
 }
 
 /// Kind of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FindingKind {
     /// The object cannot be read, because its bytes differ from those that were written, or the system refuses it.

@@ -60,6 +60,7 @@
 mod places;
 mod sessions;
 
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -210,7 +211,7 @@ pub struct CopyProgress {
 }
 
 /// Number of objects of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CopyCounts {
     /// Workspaces.
@@ -222,7 +223,7 @@ pub struct CopyCounts {
 }
 
 /// Result of a copy.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CopyReport {
     /// Objects of which at least a part was written.
@@ -252,7 +253,7 @@ impl CopyReport {
 
 /// Object that was not copied, because it differs in the target or the target does not accept it. The target was not
 /// changed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[non_exhaustive]
 pub struct Refused {
     /// Description of the object.

@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::base::json::millis;
+use crate::base::text::words;
 use crate::base::{Error, ErrorKind, OwnerId, Result, Seq, SessionId, SessionState, Timestamp, WorkspaceId};
 use crate::commit::{Commit, Committed};
 use crate::model::{Actor, INACTIVE_AFTER_LABEL};
@@ -629,41 +630,38 @@ impl Purged {
     }
 }
 
-/// Scope in which handles on a store behave like one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Scope {
-    /// Handles in one process.
-    Process,
-    /// Handles on one machine.
-    Host,
-    /// Handles on any machine.
-    Network,
+words! {
+    /// Scope in which handles on a store behave like one.
+    Scope {
+        /// Handles in one process.
+        Process = "process",
+        /// Handles on one machine.
+        Host = "host",
+        /// Handles on any machine.
+        Network = "network",
+    } newer = None
 }
 
-/// Failures that an acknowledged write survives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Durability {
-    /// None: the data is lost with the process.
-    None,
-    /// End of the process, also by `kill -9`.
-    ProcessCrash,
-    /// Loss of power.
-    PowerLoss,
+words! {
+    /// Failures that an acknowledged write survives.
+    Durability {
+        /// None: the data is lost with the process.
+        None = "none",
+        /// End of the process, also by `kill -9`.
+        ProcessCrash = "process_crash",
+        /// Loss of power.
+        PowerLoss = "power_loss",
+    } newer = None
 }
 
-/// Delay after which a list shows a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Consistency {
-    /// None: a list shows a write once it is acknowledged.
-    Immediate,
-    /// Some: a list shows a write later.
-    Eventual,
+words! {
+    /// Delay after which a list shows a write.
+    Consistency {
+        /// None: a list shows a write once it is acknowledged.
+        Immediate = "immediate",
+        /// Some: a list shows a write later.
+        Eventual = "eventual",
+    } newer = None
 }
 
 /// Second wall, beside this library, between the tenants of a store and between the owners of a tenant.

@@ -93,6 +93,8 @@ fn capabilities_name_units_in_json() {
         r#"{"scope":"host","durability":"power_loss","listing":"immediate","recency_ms":1500,"min_lease_ms":120000,"blob_max_bytes":0,"suite":1,"isolation":"none"}"#
     );
     same(&LeaseStatus::new(3, true));
+    let shown = (all.scope.to_string(), all.durability.to_string(), all.listing.to_string());
+    assert_eq!(shown, ("host".into(), "power_loss".into(), "immediate".into()), "as in JSON");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! The record is marked first, then everything else is removed, then the record. A repeated deletion therefore finds
 //! what is left to remove, and no reader takes an incomplete workspace for a complete one.
 
+use serde::Serialize;
 use std::sync::Arc;
 
 use futures::TryStreamExt;
@@ -21,7 +22,7 @@ use agent_core::{Error, ErrorKind, Result, SessionId, SessionStoreExt, Workspace
 pub(super) const COLLECTED: &str = "collected";
 
 /// Result of the deletion of a workspace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Deletion {
     /// Number of sessions that this call deleted.

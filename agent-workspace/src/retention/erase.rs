@@ -1,5 +1,6 @@
 //! Erasure of a session: deletion and removal of its bytes in one call.
 
+use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use agent_core::{Error, ErrorKind, Result, SessionId};
 
 /// Result of the erasure of a session.
 #[must_use]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Erasure {
     /// Number of events that this call removed.

@@ -4,6 +4,7 @@
 //! message that arrives first saves its session and the workspace. The record is marked only after all sessions are
 //! deleted, and the rest is removed only if a second check finds no new session.
 
+use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,7 +82,7 @@ impl GcPolicy {
 }
 
 /// Result of gc; in a dry run, what gc would do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct GcReport {
     /// Number of workspaces that were examined, including those whose deletion had begun.

@@ -16,6 +16,7 @@ mod gc;
 mod lease;
 mod sweep;
 
+use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ use agent_core::store::{NeededBy, ReadEvents};
 use agent_core::{Error, ErrorKind, Result, SessionId, SessionStore, Timestamp};
 
 /// Object that a policy covers but that is kept, with the reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[doc(alias = "Kept")]
 pub struct Retained<T> {
@@ -48,7 +49,8 @@ impl<T> Retained<T> {
 }
 
 /// Reason for which an object is not removed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 #[doc(alias = "Protection")]
 pub enum RetainReason {

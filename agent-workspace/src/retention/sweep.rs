@@ -1,6 +1,7 @@
 //! Sweep of sessions by age: suspends, ends, deletes and purges them. Each change applies only to the state that was
 //! judged: a message that arrives first wins.
 
+use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,7 +115,7 @@ impl SweepPolicy {
 }
 
 /// Result of a sweep; in a dry run, what the sweep would do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SweepReport {
     /// Number of examined sessions, without purged ones: those in a state that a rule covers that are old enough for it or
@@ -134,7 +135,7 @@ pub struct SweepReport {
 }
 
 /// Action that was taken on a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[doc(alias = "Swept")]
 pub struct SweepEntry {
@@ -155,7 +156,8 @@ impl SweepEntry {
 }
 
 /// Action of a sweep on a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 #[doc(alias = "Act")]
 pub enum SweepAction {

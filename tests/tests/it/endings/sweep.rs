@@ -388,6 +388,9 @@ async fn a_report_lists_recent_sessions_on_request(site: Site) {
     let report = manager.sweep(&policy.with_report_recent()).await.unwrap();
     assert_eq!(report.examined, 2, "{}: {report:?}", site.name);
     let entry = report.swept[0];
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["swept"][0]["session"], entry.session.to_string(), "a report is JSON: {json}");
+    assert_eq!(json["swept"][0]["action"].as_str(), Some("terminated"), "{json}");
     assert_eq!((entry.session, entry.action), (old.id, SweepAction::Terminated), "{}", site.name);
     assert_eq!((entry.state, entry.last_used), (SessionState::Idle, old.last_active_at), "{}", site.name);
     let [kept] = &report.retained[..] else { panic!("{}: {report:?}", site.name) };
