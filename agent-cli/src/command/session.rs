@@ -10,6 +10,7 @@ use agent_core::model::Patch;
 use agent_core::session::SessionRecord;
 use agent_core::state::SessionState;
 use agent_core::{Seq, SessionId};
+use agent_runtime::views::compare;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
@@ -159,6 +160,17 @@ pub(crate) enum SessionCommand {
         #[arg(long, value_name = "EVENT")]
         at: Option<u64>,
     },
+    /// Compare two sessions that were forked: what they share, and how each goes on
+    #[command(after_help = examples!("chat session compare ID OTHER", "chat session compare 1 2 --turns 100"))]
+    Compare {
+        /// Session: id, beginning or end of it, or number in `chat session list`
+        id: SessionRef,
+        /// Other session
+        other: SessionRef,
+        /// Number of events of each that are shown, after those that they share
+        #[arg(long, value_name = "N", default_value = "50")]
+        turns: usize,
+    },
     /// Create a new session from the readable part of a damaged one
     ///
     /// Prints the id of the new session. The damaged session is not changed.
@@ -251,6 +263,9 @@ impl SessionCommand {
                 site.out.result(&*fork, &fork.id.to_string());
                 Ok(())
             }
+            Self::Compare { id, other, turns } => {
+                compared(site, site.session(&id).await?, site.session(&other).await?, turns).await
+            }
             Self::Salvage { id, workspace, main } => {
                 let workspace = match workspace {
                     Some(workspace) => Some(site.workspace(&workspace).await?),
@@ -283,6 +298,26 @@ async fn change(site: &Site<'_>, id: SessionId, text: &str, patch: Patch) -> Res
     let done = site.storage.sessions.append(id, seen, changed).await?;
     site.out.result(&*done.session, text);
     Ok(())
+}
+
+async fn compared(site: &Site<'_>, id: SessionId, other: SessionId, turns: usize) -> Result<()> {
+    let found = compare(&*site.storage.sessions, id, other, turns).await?;
+    let whole = json!({
+        "shared_until": found.shared_until, "left": found.left.events, "right": found.right.events,
+    });
+    let shared = match found.shared_until {
+        Seq::ZERO => "they share nothing".to_owned(),
+        until => format!("the same up to event {until}"),
+    };
+    site.out.result(&whole, &shared);
+    for (id, page) in [(id, &found.left), (other, &found.right)].into_iter().filter(|_| !site.out.is_json()) {
+        line(&format!("\nsession {id}"));
+        page.events.iter().filter_map(spoken).for_each(|spoken_text| line(&spoken_text));
+        if page.next.is_some() {
+            line("(there is more: --turns N)");
+        }
+    }
+    site.named(&[found.left.damaged, found.right.damaged].concat())
 }
 
 async fn show(site: &Site<'_>, id: SessionId, turns: usize, watch: bool) -> Result<()> {

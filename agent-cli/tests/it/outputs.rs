@@ -24,6 +24,7 @@ const COMMANDS: &[&[&str]] = &[
     &["session", "save", "ID", "FILE", "--output", "FOLDER/out.json"],
     &["session", "import", "FOLDER/document.json"],
     &["session", "fork", "ID"],
+    &["session", "compare", "ID", "FORK"],
     &["session", "salvage", "ID"],
     &["session", "pin", "ID", "--why", "because"],
     &["session", "unpin", "ID"],

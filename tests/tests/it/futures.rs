@@ -37,7 +37,7 @@ use agent_workspace::mounts::{effective_mounts, freeze_mounts, inherited_mounts,
 use agent_workspace::retention::Erase;
 use agent_workspace::secrets::Secrets;
 use agent_workspace::state_payload::StatePayload;
-use agent_workspace::views::{SessionView, active_sessions, find_sessions};
+use agent_workspace::views::{SessionView, active_sessions, compare, find_sessions};
 use bytes::Bytes;
 use futures::Stream;
 use futures::future::BoxFuture;
@@ -237,6 +237,7 @@ fn agent_workspace() {
     send(SessionView::run(of(), of()));
     send(SessionView::trace(of(), of()));
     send(find_sessions(of(), of(), of()));
+    send(compare(of(), of(), of(), of()));
     send(SessionView::latest(of(), of()));
     send(SessionView::around(of(), of(), of(), of()));
     send(SessionView::artifacts(of(), of(), of(), of()));

@@ -6,6 +6,7 @@ use agent_core::session::{Fork, NewSession};
 use agent_core::state::SessionState;
 use agent_core::store::{ReadEvents, SessionQuery};
 use agent_core::{ErrorKind, Seq, SessionId, Storage, WorkspaceId};
+use agent_runtime::views::compare;
 use agent_runtime::{AgentRuntime, Conversation, Gate, NewWorkspace, ScriptedProvider, Turn};
 use agent_tests::{Site, each_store};
 use futures::future::join_all;
@@ -347,3 +348,45 @@ async fn edits_of_nothing_are_refused(site: Site) {
 }
 
 each_store!(edits_of_nothing_are_refused);
+
+/// Of two histories the shared beginning is found, however many forks lie between, and what each has of its own.
+async fn two_histories_are_compared(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let agent = agent(&storage, agent_runtime::EchoProvider::new());
+    let mut chats = vec![keyed(&agent).await];
+    let mut points = Vec::new();
+    // More forks than a record names.
+    for n in 0..36 {
+        let last = chats.last().unwrap().clone();
+        ask(&last, &format!("{n}")).await;
+        points.push(last.record().head);
+        chats.push(last.fork(None).await.unwrap());
+        ask(&last, &format!("{n}, aside")).await;
+    }
+    ask(chats.last().unwrap(), "the end").await;
+    let texts = |page: &agent_core::store::EventPage| {
+        page.events.iter().filter_map(|event| event.text().map(String::from)).collect::<Vec<_>>()
+    };
+    for (left, right) in [(0, 36), (0, 1), (1, 2), (5, 30), (30, 5), (34, 35)] {
+        let (one, other) = (chats[left].id(), chats[right].id());
+        let found = compare(&*storage.sessions, one, other, 1000).await.unwrap();
+        assert_eq!(found.shared_until, points[left.min(right)], "{name} {left} {right}");
+        let aside = format!("{}, aside", left.min(right));
+        let of_earlier = if left < right { &found.left } else { &found.right };
+        assert_eq!(texts(of_earlier), [aside.clone(), aside], "{name} {left} {right}");
+        let of_later = if left < right { &found.right } else { &found.left };
+        assert!(!texts(of_later).iter().any(|text| *text == format!("{}", left.min(right))), "{name}");
+    }
+    let same = compare(&*storage.sessions, chats[3].id(), chats[3].id(), 10).await.unwrap();
+    assert_eq!((same.shared_until, same.left.events.len()), (chats[3].record().head, 0), "{name}");
+    let stranger = agent.conversation("another").await.unwrap();
+    ask(&stranger, "0").await;
+    let apart = compare(&*storage.sessions, chats[0].id(), stranger.id(), 10).await.unwrap();
+    assert_eq!(
+        (apart.shared_until, texts(&apart.right)),
+        (Seq::ZERO, vec!["0".into(), "0".into()]),
+        "{name}"
+    );
+}
+
+each_store!(two_histories_are_compared);
