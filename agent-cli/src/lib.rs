@@ -9,6 +9,7 @@ mod content;
 mod edits;
 mod failure;
 mod files;
+mod greeting;
 mod help;
 mod history;
 mod host_config;

@@ -5,7 +5,7 @@ use agent_core::session::SessionRecord;
 use agent_core::store::{EventPage, ReadEvents};
 use agent_core::{CommitId, Result, Seq, SessionId, SessionStore, SessionStoreExt};
 
-/// What two sessions share, and how each goes on.
+/// Result of the comparison of two sessions: what they share, and how each goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Comparison {
