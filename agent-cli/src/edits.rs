@@ -36,6 +36,10 @@ impl Chat {
             Some(numbered) => numbered,
             None => (self.handle.refresh().await?.last_input, what),
         };
+        if message <= self.handle.record().visible_from {
+            self.refuse("there is no message to edit");
+            return Ok(());
+        }
         let input = agent_runtime::Input::from(text).with_actor(self.actor());
         let edited = self.handle.edit(message, input).await?;
         self.show_branch(edited, Some(text.to_owned())).await;

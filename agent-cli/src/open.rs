@@ -125,10 +125,16 @@ async fn session(agent: &AgentRuntime, device: &DeviceId, args: &Args) -> Result
     let main = agent.open_main(&workspace).await?;
     // A new session has replaced a main session that was deleted.
     workspace.main_session = main.id();
+    let main_id = main.id();
     let handle = match agent.workspaces().last_session(device, workspace.id).await? {
-        Some(last) if last != main.id() => agent.conversation_by_id(last).await?.in_place().await?,
+        Some(last) if last != main.id() => agent.conversation_by_id(last).await?,
         _ => main,
     };
+    // It was edited elsewhere, or an edit was cut off.
+    let handle = handle.in_place().await?;
+    if handle.record().attributes.supersedes() == Some(main_id) {
+        workspace.main_session = handle.id();
+    }
     Ok((handle, workspace))
 }
 

@@ -43,6 +43,8 @@ pub(crate) struct Picked {
     pub(crate) id: SessionId,
     /// Title of the session, if it was not named by its id.
     pub(crate) title: Option<String>,
+    /// True if it was named by its number, which is that of another session as soon as one is used.
+    pub(crate) is_numbered: bool,
 }
 
 impl Picked {
@@ -98,7 +100,7 @@ impl SessionRef {
     /// of an id must be that of one session alone, hidden ones included.
     pub(crate) async fn find(&self, sessions: &dyn SessionStore, among: SessionQuery) -> Result<Picked> {
         match self {
-            Self::Id(id) => Ok(Picked { id: *id, title: None }),
+            Self::Id(id) => Ok(Picked { id: *id, title: None, is_numbered: false }),
             Self::Number(number) => numbered(sessions, among, *number).await,
             Self::Part(part) => {
                 let mut search = PartSearch::new("session", part);
@@ -113,7 +115,7 @@ impl SessionRef {
                     }
                 }
                 let (id, title) = search.end("chat session list --all")?;
-                Ok(Picked { id, title: Some(title) })
+                Ok(Picked { id, title: Some(title), is_numbered: false })
             }
         }
     }
@@ -125,7 +127,7 @@ async fn numbered(sessions: &dyn SessionStore, among: SessionQuery, number: usiz
     let mut seen = 0;
     while let Some(page) = read.try_next().await? {
         if let Some(session) = number.checked_sub(seen + 1).and_then(|at| page.items.get(at)) {
-            return Ok(Picked { id: session.id, title: Some(listing::title(session)) });
+            return Ok(Picked { id: session.id, title: Some(listing::title(session)), is_numbered: true });
         }
         seen += page.items.len();
     }

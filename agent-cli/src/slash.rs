@@ -359,7 +359,7 @@ fn nearest(name: &str) -> Option<&'static str> {
     let names = names.map(|text| text.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default());
     let like = names.map(|known| (strsim::damerau_levenshtein(known, name), known));
     let (distance, known) = like.filter(|(_, known)| !known.is_empty()).min()?;
-    (distance <= known.len().min(4) / 2).then_some(known)
+    (distance > 0 && distance <= known.len().min(4) / 2).then_some(known)
 }
 
 #[cfg(test)]

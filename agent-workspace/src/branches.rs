@@ -5,11 +5,14 @@
 
 use std::sync::Arc;
 
+use futures::TryStreamExt;
+
 use agent_core::commit::Trigger;
 use agent_core::event::NewEvent;
 use agent_core::model::{Attributes, Patch, Timer, Workspace};
-use agent_core::session::{ConversationKey, Fork, ForkPoint, NewSession, SessionRecord};
+use agent_core::session::{Fork, ForkPoint, NewSession, SessionRecord, SessionSummary};
 use agent_core::state::{Reason, SessionState, TriggerKind};
+use agent_core::store::{PAGE_MAX, SessionQuery, pages};
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt};
 
 use crate::contested::Attempts;
@@ -27,8 +30,11 @@ pub struct Successor {
 }
 
 impl WorkspaceManager {
-    /// Returns the session that continues `now` in its place, from a point in the history of `from`, which is `now` or a session that it has
-    /// superseded. Writes nothing; when it is created, call [`supersede`](Self::supersede).
+    /// Returns the session that is to continue `now` in its place, from a point in the history of `from`, which is `now` or a session that it has
+    /// superseded. Notes in `now` that it is about to. When the successor is created, call [`supersede`](Self::supersede).
+    ///
+    /// Its id follows from that of `now`, or from its key, so that of several callers one creates it. If one did, and did not come to archive `now`, that
+    /// is done here.
     ///
     /// # Errors
     ///
@@ -41,52 +47,98 @@ impl WorkspaceManager {
         fork: Fork,
     ) -> Result<Successor> {
         refuse_hidden(now)?;
-        refuse_superseded(now)?;
-        let from_state = now.status.state;
-        if matches!(from_state, SessionState::Archived | SessionState::Terminated | SessionState::Deleted) {
-            let kind = ErrorKind::InvalidTransition { from: from_state, trigger: TriggerKind::Archive };
-            return Err(Error::new(
-                kind,
-                format!("session {} is {}; no branch takes its place", now.id, now.status),
-            ));
+        let state = now.status.state;
+        let by = now.attributes.superseded_by().filter(|_| state == SessionState::Archived);
+        if let Some(by) = by {
+            match self.storage.sessions.load(by).await {
+                // It was about to be created, and then somebody archived this one.
+                Err(error) if *error.kind() == ErrorKind::NotFound => {}
+                _ => return Err(superseded_by(now, by)),
+            }
         }
-        let key = now.conversation_key();
-        let (id, generation) = match &key {
-            Some(key) => self.next_of_key(now, key).await?,
-            None => (self.storage.effects().new_session_id(), 0),
-        };
-        let mut patch = Patch::new().with_reference(Attributes::SUPERSEDES, now.id.to_string());
-        if let Some(key) = &key {
-            patch = patch
-                .with_label(Attributes::CONVERSATION_KEY, key.as_str())
-                .with_reference(Attributes::CONVERSATION_GENERATION, generation.to_string());
+        if matches!(state, SessionState::Archived | SessionState::Terminated | SessionState::Deleted) {
+            let kind = ErrorKind::InvalidTransition { from: state, trigger: TriggerKind::Archive };
+            let text = format!("session {} is {}; no branch takes its place", now.id, now.status);
+            return Err(Error::new(kind, text));
         }
-        let session = self.storage.sessions.plan_fork(from, id, fork).await?.with_patch(&patch);
+        let (id, own) = self.next_of(now).await?;
+        let patch = Patch::new()
+            .with_reference(Attributes::SUPERSEDES, now.id.to_string())
+            .with_reference(Attributes::SUPERSEDES_HEAD, now.head.get().to_string());
+        let session =
+            self.storage.sessions.plan_fork(from, id, fork).await?.with_patch(&own).with_patch(&patch);
         let end = match fork.point {
             ForkPoint::Last => Seq::new(u64::MAX),
             _ if from.id != now.id => Seq::new(u64::MAX),
             _ => session.created.lineage.base(),
         };
         let timers = now.timers.iter().filter(|timer| timer.seq <= end).cloned().collect();
+        if now.attributes.superseded_by() != Some(id) {
+            let patch = Patch::new().with_reference(Attributes::SUPERSEDED_BY, id.to_string());
+            let commit = self.storage.sessions.seal(now.id, now.head).with_event(NewEvent::updated(patch));
+            self.storage.sessions.commit_with_retry(commit).await?;
+        }
         Ok(Successor { session, timers })
     }
 
-    /// Returns the id and the generation of the next session of a key. A successor that was created, and whose creator has not come to archive the
-    /// session, is put in its place.
-    async fn next_of_key(&self, now: &SessionRecord, key: &ConversationKey) -> Result<(SessionId, u64)> {
+    /// Returns the id of the next session in the place of this one, and what its key says of it.
+    async fn next_of(&self, now: &SessionRecord) -> Result<(SessionId, Patch)> {
+        let key = now.conversation_key();
         let generation = now.attributes.references.get(Attributes::CONVERSATION_GENERATION);
-        let mut next = generation.and_then(|number| number.parse().ok()).unwrap_or(0u64);
-        loop {
-            next = next.saturating_add(1);
-            let id = key.session_id(now.owner.as_ref(), now.workspace, next);
+        let generation = generation.and_then(|number| number.parse().ok()).unwrap_or(0u64);
+        for attempt in 0u64.. {
+            let next = generation.saturating_add(attempt).saturating_add(1);
+            let id = match &key {
+                Some(key) => key.session_id(now.owner.as_ref(), now.workspace, next),
+                None => now.id.successor(attempt),
+            };
             let there = match self.storage.sessions.load(id).await {
-                Err(error) if *error.kind() == ErrorKind::NotFound => return Ok((id, next)),
+                Err(error) if *error.kind() == ErrorKind::NotFound => {
+                    let own = key.as_ref().map(|key| {
+                        Patch::new()
+                            .with_label(Attributes::CONVERSATION_KEY, key.as_str())
+                            .with_reference(Attributes::CONVERSATION_GENERATION, next.to_string())
+                    });
+                    return Ok((id, own.unwrap_or_default()));
+                }
                 there => there?,
             };
-            if there.status.state != SessionState::Deleted {
+            if continues(now, &there) {
                 self.supersede(now.id, &there).await?;
-                return Err(superseded_by(now, there.id));
+                return Err(superseded_by(now, id));
             }
+        }
+        Err(Error::unavailable(format!("session {} has no free successor", now.id)))
+    }
+
+    /// Returns the session that is in the place of this one now: itself, if none is. One that was created, and whose creator did not come to
+    /// archive this one, is put in its place.
+    ///
+    /// Reads the record of each session on the way, and one more only where a creation was cut off.
+    ///
+    /// # Errors
+    ///
+    /// `Deleted` if that session was deleted; errors of the stores.
+    pub async fn in_place(&self, session: &Arc<SessionRecord>) -> Result<Arc<SessionRecord>> {
+        let (mut now, mut passed) = (session.clone(), vec![session.id]);
+        while let Some(next) = now.attributes.superseded_by().filter(|next| !passed.contains(next)) {
+            let next = match self.storage.sessions.load(next).await {
+                // It was about to be created.
+                Err(error) if *error.kind() == ErrorKind::NotFound => break,
+                next => next?,
+            };
+            if now.status.state != SessionState::Archived {
+                if !continues(&now, &next) {
+                    break;
+                }
+                self.supersede(now.id, &next).await?;
+            }
+            passed.push(next.id);
+            now = next;
+        }
+        match now.status.state {
+            SessionState::Deleted => Err(Error::deleted(format!("session {} was deleted", now.id))),
+            _ => Ok(now),
         }
     }
 
@@ -110,7 +162,7 @@ impl WorkspaceManager {
         let mut attempts = Attempts::at_most(ATTEMPTS);
         loop {
             let now = self.storage.sessions.load(former).await?;
-            if now.attributes.superseded_by().is_some() || now.status.state == SessionState::Deleted {
+            if matches!(now.status.state, SessionState::Archived | SessionState::Deleted) {
                 return Ok(());
             }
             let taken = |timer: &&Timer| successor.timers.iter().any(|other| other.key == timer.key);
@@ -128,6 +180,19 @@ impl WorkspaceManager {
         }
     }
 
+    /// Returns the session that this one, whose record cannot be read, has superseded; `None` if there is none. Reads the list of archived sessions.
+    pub(crate) async fn superseded_by_damaged(&self, id: SessionId) -> Result<Option<SessionSummary>> {
+        let query = SessionQuery::new().with_states([SessionState::Archived]).with_limit(PAGE_MAX);
+        let mut pages = pages(query, |query| self.storage.sessions.list(query));
+        while let Some(page) = pages.try_next().await? {
+            let is_former = |session: &&SessionSummary| session.attributes.superseded_by() == Some(id);
+            if let Some(former) = page.items.iter().find(is_former) {
+                return Ok(Some(former.clone()));
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the sessions that this one has superseded, newest first, at most `limit`: each is archived, and this one, or the one before it in the
     /// list, continues it in its place.
     ///
@@ -135,7 +200,7 @@ impl WorkspaceManager {
     ///
     /// # Errors
     ///
-    /// Errors of the store.
+    /// `Corrupt` if one of them cannot be read; errors of the store.
     pub async fn superseded(&self, session: &SessionRecord, limit: usize) -> Result<Vec<Arc<SessionRecord>>> {
         let mut found: Vec<Arc<SessionRecord>> = Vec::new();
         while found.len() < limit {
@@ -144,9 +209,17 @@ impl WorkspaceManager {
             let Some(former) = last.attributes.supersedes().or(last.origin.parent()) else { break };
             let former = match self.storage.sessions.load(former).await {
                 Err(error) if *error.kind() == ErrorKind::NotFound => break,
+                Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                    let text = format!(
+                        "session {former}, which session {} has superseded, is damaged; erase session {former} by itself, then this one, then {former} \
+                         again",
+                        last.id
+                    );
+                    return Err(Error::corrupt(text).with_source(error));
+                }
                 former => former?,
             };
-            // Only if both say so: anybody may have set one of the references.
+            // Only if both name each other: anybody may have set one of the references.
             let is_former = former.attributes.superseded_by() == Some(last.id);
             if !is_former || former.id == session.id || found.iter().any(|other| other.id == former.id) {
                 break;
@@ -157,12 +230,12 @@ impl WorkspaceManager {
     }
 }
 
-/// Refuses a session in whose place is another.
-fn refuse_superseded(session: &SessionRecord) -> Result<()> {
-    match session.attributes.superseded_by() {
-        None => Ok(()),
-        Some(by) => Err(superseded_by(session, by)),
-    }
+/// Returns whether a session was made to continue `now`, and `now` has not gone on since then.
+fn continues(now: &SessionRecord, there: &SessionRecord) -> bool {
+    let head = there.attributes.references.get(Attributes::SUPERSEDES_HEAD);
+    let head = head.and_then(|head| head.parse().ok()).map_or(Seq::ZERO, Seq::new);
+    let is_living = there.status.state != SessionState::Deleted;
+    is_living && there.attributes.supersedes() == Some(now.id) && now.last_input <= head
 }
 
 fn superseded_by(session: &SessionRecord, by: SessionId) -> Error {

@@ -40,9 +40,10 @@ impl Newest {
 
     /// Returns whether no later session of the key was created.
     fn is_last(&self) -> bool {
-        let is_superseded =
-            || self.record.as_ref().is_ok_and(|session| session.attributes.superseded_by().is_some());
-        self.is_living() && !is_superseded()
+        let is_superseded = |session: &Arc<SessionRecord>| {
+            session.status.state == SessionState::Archived && session.attributes.superseded_by().is_some()
+        };
+        self.is_living() && !self.record.as_ref().is_ok_and(is_superseded)
     }
 }
 
@@ -61,7 +62,10 @@ impl WorkspaceManager {
     ) -> Result<Lookup> {
         let generation = match self.newest_conversation(workspace, key).await? {
             None => 0,
-            Some(newest) if newest.is_living() => return newest.record.map(Lookup::Taken),
+            // A branch whose creator did not come to put it in its place is put there.
+            Some(newest) if newest.is_living() => {
+                return Ok(Lookup::Taken(self.in_place(&newest.record?).await?));
+            }
             Some(Newest { generation, record }) => {
                 record?;
                 if !recreates {

@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::failure::{Failure, Result};
+use crate::pick::Picked;
 use crate::screen::visible;
 
 /// Option that confirms in advance.
@@ -14,6 +15,18 @@ pub(crate) struct Consent {
 }
 
 impl Consent {
+    /// Refuses `--yes` for a session that was named by its number: another one may have that by now.
+    pub(crate) fn refuse_number(&self, session: &Picked) -> Result<()> {
+        match self.yes && session.is_numbered {
+            true => Err(Failure::new(
+                2,
+                "invalid_input",
+                format!("with --yes give the id, or its end; number of now: {}", session.named()),
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Asks on a terminal whether to do `what`; without a terminal, refuses unless `--yes` was given.
     pub(crate) fn ask(&self, what: &str) -> Result<()> {
         self.confirm(&format!("{what} removes data permanently"), "add --yes to confirm")

@@ -16,6 +16,7 @@ use crate::screen::counted;
 /// is that of another session as soon as one is used.
 pub(super) async fn delete(site: &Site<'_>, session: &Picked, purge: bool, consent: &Consent) -> Result<()> {
     let id = session.id;
+    consent.refuse_number(session)?;
     if session.title.is_some() {
         consent.ask_about(&format!("the deletion of {}", session.named()))?;
         site.out.note(&format!("({})", session.named()));
@@ -62,6 +63,7 @@ fn not_purged(id: SessionId, error: Error) -> Failure {
 /// Erases a session; fails if a fork still needs events of it.
 pub(super) async fn erase(site: &Site<'_>, session: &Picked, now: bool, consent: &Consent) -> Result<()> {
     let id = session.id;
+    consent.refuse_number(session)?;
     // No question is asked about a session that does not exist; one about a deleted or damaged session is.
     match site.storage.sessions.load(id).await {
         Err(error) if *error.kind() == ErrorKind::NotFound => return Err(error.into()),

@@ -180,6 +180,7 @@ pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Comman
     // These read the file themselves; a pipe can be read only once.
     let reads = matches!(command, Command::Config(_)) || (cfg!(feature = "mcp") && command.serves());
     let checked = if reads { Ok(()) } else { check_config(args) };
+    let checked = checked.and_then(|()| command.refuse_owner(args));
     let done = match command {
         _ if checked.is_err() => checked,
         Command::Completions { shell } => {
@@ -212,6 +213,22 @@ pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Comman
 }
 
 impl Command {
+    /// Refuses `--owner` for commands that work on whole tenants.
+    fn refuse_owner(&self, args: &Args) -> Result<()> {
+        let is_of_tenants = matches!(
+            self,
+            Self::Copy(_) | Self::Tenant(_) | Self::Backup(_) | Self::Upgrade | Self::Maintain
+        );
+        match args.owner.is_some() && is_of_tenants {
+            true => Err(Failure::new(
+                2,
+                "invalid_input",
+                "this command works on whole tenants, and not for one owner; leave --owner out",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Returns whether the command serves conversations, whose runs may use many threads.
     pub(crate) const fn serves(&self) -> bool {
         matches!(self, Self::Acp(_))

@@ -8,7 +8,10 @@ use agent_admin::salvage::{self, Salvaged};
 use agent_core::json::{RawFields, RawJson};
 use agent_core::session::NewSession;
 use agent_core::state::SessionState;
-use agent_core::{Error, ErrorKind, MemoryStore, SessionId, SessionStore, Storage, TenantId, WorkspaceId};
+use agent_core::store::own_events;
+use agent_core::{
+    Error, ErrorKind, MemoryStore, Seq, SessionId, SessionStore, Storage, TenantId, WorkspaceId,
+};
 use agent_runtime::NewWorkspace;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
@@ -53,6 +56,11 @@ impl RestoreCommand {
     }
 
     async fn restore(&self, site: &Site<'_>, backup: &Storage) -> Result<()> {
+        if is_sound(site, self.id).await {
+            let text =
+                format!("session {} is in this store, and sound; there is nothing to restore", self.id);
+            return Err(Failure::new(4, "exists", text));
+        }
         let record = backup.sessions.load(self.id).await.ok();
         let workspace = self.workspace.or(record.as_ref().map(|record| record.workspace));
         let workspace = workspace.unwrap_or(WorkspaceId::DEFAULT);
@@ -79,6 +87,18 @@ impl RestoreCommand {
         }
         let restored = salvage::restore(backup, self.id, &site.storage, new).await?;
         finish_salvage(site, self.id, &restored, self.main).await
+    }
+}
+
+/// Returns whether a session is there, not deleted, and can be read to its end.
+async fn is_sound(site: &Site<'_>, id: SessionId) -> bool {
+    let sessions = &*site.storage.sessions;
+    match sessions.load(id).await {
+        Ok(now) if now.status.state != SessionState::Deleted => {
+            let events = own_events(sessions, id, Seq::ZERO, None);
+            events.try_for_each(|_| std::future::ready(Ok(()))).await.is_ok()
+        }
+        _ => false,
     }
 }
 

@@ -240,7 +240,7 @@ fn edits_of_nothing_are_named() {
     let (out, err) = (chat.out.text(), chat.err.text());
     for told in [
         "write the message: /edit TEXT",
-        "is no message of a person",
+        "there is no message to edit",
         "has no message of a person",
         "/rewind N",
         "cannot be forked at 99",

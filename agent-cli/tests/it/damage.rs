@@ -130,3 +130,34 @@ fn rebuild_names_skipped_sessions_and_fails() {
         site.fails(&["rebuild"], 5, &main);
     }
 }
+
+/// A damaged conversation is erased with what was edited away in it, although it cannot say what that was.
+#[test]
+fn a_damaged_conversation_is_erased_with_its_branches() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        site.send("first\ngiraffe\n/edit second");
+        let list = site.json(&["session", "list"]);
+        let [item] = &list["items"].as_array().unwrap()[..] else { panic!("{list}") };
+        let (id, workspace) = (item["id"].as_str().unwrap(), item["workspace"].as_str().unwrap());
+        damage(&site, kind, workspace, id);
+        assert!(site.ok(&["session", "erase", id, "--now", "--yes"]).contains("erased session"), "{kind}");
+        for entry in walk(site.path()) {
+            let bytes = fs::read(&entry).unwrap();
+            let found = bytes.windows(7).any(|part| part == b"giraffe");
+            assert!(!found, "{kind}: {}", entry.display());
+        }
+    }
+}
+
+fn walk(folder: &std::path::Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(walk(&path)),
+            false => files.push(path),
+        }
+    }
+    files
+}

@@ -212,11 +212,15 @@ async fn deletions_by_number_ask() {
             &format!("the erasure of session {old} (the garden) removes data"),
         );
         assert_eq!(site.json(&["session", "list"])["total"], 2, "nothing was done");
-        let ran = site.run(&["session", "delete", "1", "--yes"]);
+        for command in ["delete", "erase"] {
+            site.fails(&["session", command, "1", "--yes"], 2, "with --yes give the id");
+        }
+        assert_eq!(site.json(&["session", "list"])["total"], 2, "nothing was done");
+        let ran = site.run(&["session", "delete", &new[28..], "--yes"]);
         assert!(ran.code == 0 && ran.err.contains(&format!("(session {new} (a trip to Oslo))")), "{ran:?}");
         let ran = site.run(&["session", "erase", &new[28..], "--yes"]);
         assert!(ran.code == 0 && ran.out.contains(&new), "a deleted session is found: {ran:?}");
-        assert_eq!(site.json(&["session", "erase", "1", "--yes"])["session"], json!(old));
+        assert_eq!(site.json(&["session", "erase", &old, "--yes"])["session"], json!(old));
     }
 }
 

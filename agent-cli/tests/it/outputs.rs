@@ -47,7 +47,6 @@ const COMMANDS: &[&[&str]] = &[
     &["sweep", "--inactive", "0", "--dry-run"],
     &["audit"],
     &["search", "hello"],
-    &["session", "restore", "ID", "--from", "FOLDER/document.json"],
     &["session", "interrupt", "ID"],
     &["session", "release", "ID"],
     &["index"],

@@ -174,6 +174,30 @@ fn parse_uuid(noun: &str, text: &str) -> Result<Uuid, ParseError> {
 /// It consists of the first bits of the SHA-256 of `owner` and of each part. Each part is preceded by its length in 8
 /// bytes, so that two different lists of parts never hash the same bytes.
 pub(crate) fn uuid_of(owner: &Uuid, parts: &[&str]) -> Uuid {
+    uuid::Builder::from_custom_bytes(hash_of(owner, parts)).into_uuid()
+}
+
+impl SessionId {
+    /// Returns the id of the session that takes the place of this one, if it has no key; `attempt` counts from 0 those that were deleted or given up.
+    ///
+    /// Of several callers that put a session in its place, one creates it. The id is a UUID of version 4, whose bits are not random: the first ones of the
+    /// SHA-256 of this id, the text `successor` and the attempt, as with [`ConversationKey::session_id`](crate::session::ConversationKey::session_id).
+    ///
+    /// ```
+    /// use agent_core::SessionId;
+    ///
+    /// let id: SessionId = "b9ce3eee-5778-89b0-8cf1-5817a17120ca".parse()?;
+    /// assert_eq!(id.successor(0), id.successor(0));
+    /// assert_ne!(id.successor(0), id.successor(1));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn successor(self, attempt: u64) -> Self {
+        let bytes = hash_of(self.as_uuid(), &["successor", &attempt.to_string()]);
+        Self::from_uuid(uuid::Builder::from_random_bytes(bytes).into_uuid())
+    }
+}
+
+fn hash_of(owner: &Uuid, parts: &[&str]) -> [u8; 16] {
     let mut hash = Sha256::new();
     hash.update(owner.as_bytes());
     for part in parts {
@@ -182,7 +206,7 @@ pub(crate) fn uuid_of(owner: &Uuid, parts: &[&str]) -> Uuid {
     }
     let mut bytes = [0; 16];
     bytes.iter_mut().zip(hash.finalize().iter()).for_each(|(to, from)| *to = *from);
-    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+    bytes
 }
 
 /// Id of a device, as the host names it: 1 to 512 bytes of text without control characters.

@@ -457,7 +457,9 @@ impl Attributes {
     pub const CONVERSATION_GENERATION: &'static str = "conversation.generation";
     /// Reference with the id of the session that this one continues in its place, from an earlier point.
     pub const SUPERSEDES: &'static str = "supersedes";
-    /// Reference with the id of the session that continues this one in its place. The session is archived then.
+    /// Reference with the number of the last event of that session when this one was created.
+    pub const SUPERSEDES_HEAD: &'static str = "supersedes.head";
+    /// Reference with the id of the session that continues this one in its place, or is about to. When it does, this one is archived.
     pub const SUPERSEDED_BY: &'static str = "superseded.by";
 
     /// Returns the provider that the session itself chose.
@@ -471,7 +473,7 @@ impl Attributes {
         }
     }
 
-    /// Returns the id of the session that continues this one in its place; `None` if there is none.
+    /// Returns the id of the session that continues this one in its place, or is about to; `None` if there is none.
     pub fn superseded_by(&self) -> Option<SessionId> {
         self.references.get(Self::SUPERSEDED_BY)?.parse().ok()
     }
@@ -487,7 +489,9 @@ impl Attributes {
     pub fn inherited(&self) -> Self {
         let mut inherited = self.clone();
         inherited.labels.remove(Self::CONVERSATION_KEY);
-        for name in [Self::CONVERSATION_GENERATION, Self::SUPERSEDES, Self::SUPERSEDED_BY] {
+        let own =
+            [Self::CONVERSATION_GENERATION, Self::SUPERSEDES, Self::SUPERSEDES_HEAD, Self::SUPERSEDED_BY];
+        for name in own {
             inherited.references.remove(name);
         }
         inherited.handles.retain(|_, handle| handle.process.is_none());

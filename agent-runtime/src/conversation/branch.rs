@@ -54,7 +54,7 @@ impl Conversation {
     /// `InvalidInput` if `message` is not the event of a message of a person in the visible history; `Conflict` if another caller has put a
     /// branch in the place of this session; `InvalidTransition` if it is archived or has ended; errors of [`prompt`](Self::prompt).
     pub async fn edit(&self, message: Seq, input: impl Into<Input>) -> Result<ConversationRun> {
-        let input = input.into();
+        let input = input.into().checked(self.id())?;
         let now = self.refresh().await?;
         self.message(&now, message).await?;
         let next = self.runtime().workspaces.successor(&now, &now, Fork::before(message)).await?;
@@ -210,17 +210,9 @@ impl Conversation {
     ///
     /// `Deleted` if that branch was deleted; errors of the store.
     pub async fn in_place(&self) -> Result<Self> {
-        let mut found = self.clone();
-        found.refresh().await?;
-        let mut passed = vec![found.id()];
-        while let Some(next) = found.record().attributes.superseded_by() {
-            if passed.contains(&next) {
-                break;
-            }
-            found = self.runtime().conversation_by_id(next).await?;
-            passed.push(next);
-        }
-        Ok(found)
+        let now = self.refresh().await?;
+        let found = self.runtime().workspaces.in_place(&now).await?;
+        Ok(Self::new(self.runtime().clone(), found))
     }
 
     /// Checks that an event is a message of a person in the visible history.

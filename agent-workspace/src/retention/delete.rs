@@ -82,7 +82,11 @@ impl WorkspaceManager {
     pub async fn delete_session(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         match self.storage.sessions.load(id).await {
             // A hidden session that cannot be read may be deleted.
-            Err(error) if *error.kind() == ErrorKind::Corrupt => {}
+            Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                if let Some(former) = self.superseded_by_damaged(id).await? {
+                    Box::pin(self.delete_session(former.id)).await?;
+                }
+            }
             session => {
                 let session = session?;
                 refuse_hidden(&session)?;

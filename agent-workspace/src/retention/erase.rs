@@ -167,7 +167,13 @@ impl WorkspaceManager {
         let mut former = Vec::new();
         match sessions.load(id).await {
             // The lease of a damaged record is unknown; the deletion fences its run.
-            Err(error) if *error.kind() == ErrorKind::Corrupt => {}
+            Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                if let Some(newest) = self.superseded_by_damaged(id).await? {
+                    let newest = sessions.load(newest.id).await?;
+                    former = self.superseded(&newest, usize::MAX).await?;
+                    former.insert(0, newest);
+                }
+            }
             session => {
                 let session = session?;
                 former = self.superseded(&session, usize::MAX).await?;

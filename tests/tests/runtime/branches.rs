@@ -198,75 +198,105 @@ async fn a_run_that_is_edited_away_ends(site: Site) {
 
 each_store!(a_run_that_is_edited_away_ends and files);
 
-/// Of several who edit one conversation at once, one does; the others are told, and find its branch.
+/// Of several who edit, retry or rewind one conversation at once, with a key or without one, one does; the others are told, and find its branch.
 async fn of_several_edits_one_wins(site: Site) {
     let (name, mut agents) = (site.name, Vec::new());
     for _ in 0..6 {
         agents.push(agent(&site.open().await, agent_runtime::EchoProvider::new()));
     }
-    let first = keyed(&agents[0]).await;
-    ask(&first, "1").await;
-    ask(&first, "2").await;
-    let message = first.record().last_input;
-    let edits = agents.iter().enumerate().map(|(n, agent)| async move {
-        let edited = keyed(agent).await.edit(message, format!("edit {n}")).await;
-        match edited {
-            Ok(edited) => {
-                read(edited.run).await;
-                Some((n, edited.conversation.id()))
+    for has_key in [true, false] {
+        let first = match has_key {
+            true => keyed(&agents[0]).await,
+            false => agents[0].new_session(WorkspaceId::DEFAULT, &Patch::new()).await.unwrap(),
+        };
+        ask(&first, "1").await;
+        ask(&first, "2").await;
+        let (id, message) = (first.id(), first.record().last_input);
+        let edits = agents.iter().enumerate().map(|(n, agent)| async move {
+            let chat = agent.conversation_by_id(id).await.unwrap();
+            let branch = match n % 3 {
+                0 => chat.edit(message, format!("edit {n}")).await,
+                1 => chat.retry().await,
+                _ => match chat.undo().await {
+                    Ok(undone) => return Some(undone.id()),
+                    Err(error) => Err(error),
+                },
+            };
+            match branch {
+                Ok(branch) => {
+                    read(branch.run).await;
+                    Some(branch.conversation.id())
+                }
+                Err(error) => {
+                    let is_told = matches!(
+                        error.kind(),
+                        ErrorKind::Conflict { .. } | ErrorKind::InvalidTransition { .. }
+                    );
+                    assert!(is_told, "{error}");
+                    None
+                }
             }
-            Err(error) => {
-                assert!(
-                    matches!(error.kind(), ErrorKind::Conflict { .. } | ErrorKind::InvalidInput),
-                    "{error}"
-                );
-                None
-            }
+        });
+        let won: Vec<_> = join_all(edits).await.into_iter().flatten().collect();
+        let now = agents[1].conversation_by_id(id).await.unwrap().in_place().await.unwrap();
+        assert_eq!(won, [now.id()], "{name} {has_key}: one wins, and is in the place");
+        assert_eq!(listed(agents[0].storage()).await, [now.id()], "{name} {has_key}");
+        assert_eq!(now.branches(100).await.unwrap().len(), 1, "{name} {has_key}");
+        if has_key {
+            assert_eq!(keyed(&agents[2]).await.id(), now.id(), "{name}");
         }
-    });
-    let won: Vec<_> = join_all(edits).await.into_iter().flatten().collect();
-    assert!(!won.is_empty(), "{name}");
-    let now = keyed(&agents[1]).await;
-    assert_eq!(listed(agents[0].storage()).await, [now.id()], "{name}: one is in the list");
-    let (n, id) = *won.last().unwrap();
-    assert!(won.iter().any(|(_, id)| *id == now.id()), "{name}");
-    assert_eq!(won.len(), now.branches(100).await.unwrap().len(), "{name}: each that won is there");
-    if won.len() == 1 {
-        assert_eq!(said(&now).await[2], format!("edit {n}"), "{name}");
-        assert_eq!(id, now.id(), "{name}");
+        now.delete().await.unwrap();
     }
 }
 
 each_store!(of_several_edits_one_wins and files);
 
-/// A process dies after it has created the branch: nothing is lost, and the next edit of the key goes on from there.
-async fn a_branch_that_was_cut_off_is_found(site: Site) {
+/// A process dies while it puts a branch in the place of a session: before the branch was created, nothing has happened; after that, the next who
+/// opens the conversation finds it in its place. If somebody went on in the former session meanwhile, both stay.
+async fn an_edit_that_was_cut_off_is_done_or_not(site: Site) {
     let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, answers(&["one", "two", "other"]));
-    let chat = keyed(&agent).await;
-    ask(&chat, "1").await;
-    ask(&chat, "2").await;
-    let (manager, now) = (agent.workspaces(), chat.refresh().await.unwrap());
-    let next = manager.successor(&now, &now, Fork::before(now.last_input)).await.unwrap();
-    let made = storage.sessions.create(next.session).await.unwrap();
-    assert_eq!(keyed(&agent).await.id(), chat.id(), "{name}: it is not in its place yet");
-    assert_eq!(listed(&storage).await.len(), 2, "{name}");
-    let refused = chat.edit(now.last_input, "3").await.unwrap_err();
-    assert!(matches!(refused.kind(), ErrorKind::Conflict { .. }), "{name}: {refused}");
-    let branch = keyed(&agent).await;
-    assert_eq!((branch.id(), said(&branch).await), (made.id, vec!["1".into(), "one".into()]), "{name}");
-    assert_eq!(ask(&branch, "3").await.0, "other", "{name}");
-
-    // If somebody has deleted it, there is a next one.
-    let next =
-        manager.successor(&branch.refresh().await.unwrap(), &branch.record(), Fork::new()).await.unwrap();
-    let made = storage.sessions.create(next.session).await.unwrap();
-    manager.delete_session(made.id).await.unwrap();
-    let back = branch.undo().await.unwrap();
-    assert_eq!((keyed(&agent).await.id(), said(&back).await.len()), (back.id(), 2), "{name}");
+    let agent = agent(&storage, agent_runtime::EchoProvider::new());
+    let manager = agent.workspaces();
+    for has_key in [true, false] {
+        let chat = match has_key {
+            true => keyed(&agent).await,
+            false => agent.new_session(WorkspaceId::DEFAULT, &Patch::new()).await.unwrap(),
+        };
+        ask(&chat, "1").await;
+        ask(&chat, "2").await;
+        let cut = async |chat: &Conversation, creates: bool| {
+            let now = chat.refresh().await.unwrap();
+            let next = manager.successor(&now, &now, Fork::before(now.last_input)).await.unwrap();
+            let id = next.session.id;
+            if creates {
+                storage.sessions.create(next.session).await.unwrap();
+            }
+            id
+        };
+        // Before it was created: the conversation goes on, and can be edited.
+        let id = cut(&chat, false).await;
+        assert_eq!(chat.in_place().await.unwrap().id(), chat.id(), "{name}");
+        assert_eq!(ask(&chat, "3").await.0, "3", "{name}");
+        // After it was created.
+        assert_eq!(cut(&chat, true).await, id, "{name}: the same, whoever makes it");
+        assert_eq!(listed(&storage).await.len(), 2, "{name}");
+        let found = chat.in_place().await.unwrap();
+        assert_eq!((found.id(), listed(&storage).await), (id, vec![id]), "{name}");
+        assert_eq!(said(&found).await, ["1", "1", "2", "2"], "{name}");
+        // After it was created, and somebody has gone on in the former one: nothing is hidden.
+        let other = cut(&found, true).await;
+        storage.sessions.append(found.id(), Seq::ZERO, vec![NewEvent::user_message("4")]).await.unwrap();
+        assert_eq!(found.in_place().await.unwrap().id(), found.id(), "{name}");
+        let undone = found.undo().await.unwrap();
+        assert_ne!(undone.id(), other, "{name}");
+        assert_eq!(listed(&storage).await.len(), 2, "{name}: the one that was cut off, and the present one");
+        for chat in [undone, agent.conversation_by_id(other).await.unwrap()] {
+            chat.delete().await.unwrap();
+        }
+    }
 }
 
-each_store!(a_branch_that_was_cut_off_is_found and files);
+each_store!(an_edit_that_was_cut_off_is_done_or_not and files);
 
 /// What was edited away goes with the conversation, and nothing else does.
 async fn erasing_a_conversation_erases_its_branches(site: Site) {

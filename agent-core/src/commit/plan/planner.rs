@@ -194,7 +194,9 @@ impl<'a> Planner<'a> {
     pub(super) fn refused(&self, trigger: TriggerKind) -> Error {
         let (id, status) = (self.session.id, self.session.status);
         let mut text = format!("session {id} is {status}; {trigger} is not possible there");
-        if let Some(by) = self.session.attributes.superseded_by() {
+        if let Some(by) =
+            self.session.attributes.superseded_by().filter(|_| status.state == SessionState::Archived)
+        {
             text = format!("session {id} is superseded by session {by}; {trigger} is possible in that one");
         }
         Error::new(ErrorKind::InvalidTransition { from: status.state, trigger }, text)
