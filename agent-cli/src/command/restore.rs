@@ -57,9 +57,9 @@ impl RestoreCommand {
 
     async fn restore(&self, site: &Site<'_>, backup: &Storage) -> Result<()> {
         if is_sound(site, self.id).await {
-            let text =
-                format!("session {} is in this store, and sound; there is nothing to restore", self.id);
-            return Err(Failure::new(4, "exists", text));
+            site.out.result(&json!({"session": self.id, "of": self.id, "read": 0}), &self.id.to_string());
+            site.out.note("(the session is in this store, and sound; nothing was written)");
+            return Ok(());
         }
         let record = backup.sessions.load(self.id).await.ok();
         let workspace = self.workspace.or(record.as_ref().map(|record| record.workspace));

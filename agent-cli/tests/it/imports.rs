@@ -115,6 +115,8 @@ async fn a_session_is_restored_from_a_backup() {
             (chat.id().to_string(), here.path().join("session.json").to_str().unwrap().to_owned());
         here.ok(&["copy", &here.address(), &backup.address()]);
         here.ok(&["session", "export", &id, "--output", &file]);
+        let ran = here.run(&["session", "restore", &id, "--from", &file]);
+        assert!(ran.code == 0 && ran.err.contains("nothing was written"), "{kind}: {ran:?}");
         let _ = chat.erase().await.unwrap();
         here.fails(&["session", "restore", &id, "--from", &here.address()], 3, "was deleted");
         here.fails(&["session", "restore", &id, "--from", "nowhere:x"], 2, "nowhere");

@@ -47,6 +47,7 @@ const COMMANDS: &[&[&str]] = &[
     &["sweep", "--inactive", "0", "--dry-run"],
     &["audit"],
     &["search", "hello"],
+    &["session", "restore", "ID", "--from", "FOLDER/document.json"],
     &["session", "interrupt", "ID"],
     &["session", "release", "ID"],
     &["index"],
