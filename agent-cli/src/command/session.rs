@@ -189,7 +189,8 @@ pub(crate) enum SessionCommand {
     ///
     /// Creates a new session, and prints its id: that of the former one cannot be used again. It has the messages, tool calls, documents and
     /// files of the session in the backup, its title and labels, and the label salvage.of with the former id. If the session belongs to a key of the
-    /// host and no other session does now, it is found by that key. Its workspace is created if the store does not have it.
+    /// host and no other session does now, it is found by that key. Its workspace is created if the store does not have it. What was
+    /// edited away in it is not restored. The former session keeps its bytes until it is erased.
     #[command(after_help = examples!(
         "chat session restore ID --from sqlite:./notes-backup.db",
         "chat session restore ID --from ./session.json",

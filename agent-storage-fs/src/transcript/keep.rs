@@ -21,6 +21,8 @@ use crate::transcript::messages;
 
 /// Number of bytes written or read at a time.
 const CHUNK: usize = 256 << 10;
+/// Number of bytes at the start of a file in which the id of its session is.
+const HEAD_BYTES: usize = 256;
 /// Size limit in bytes of a file that was not rendered here and is still parsed as a transcript.
 pub(super) const EDIT_MAX: u64 = 64 << 20;
 
@@ -81,6 +83,9 @@ fn find(tenant: &Tenant, session: &SessionRecord, path: &Path, known: Option<Wri
         let there = mark.head <= session.head
             && messages::own_event(tenant, session.id, mark.head)?
                 .is_some_and(|event| event.commit == mark.commit);
+        if !there && is_of_another(tenant, session.id, &*file, mark) {
+            return Ok(Found::Nothing);
+        }
         if !there {
             // The log was restored to an earlier state, or replaced.
             return Ok(Found::Other(layout::DAMAGED));
@@ -104,6 +109,18 @@ fn find(tenant: &Tenant, session: &SessionRecord, path: &Path, known: Option<Wri
         },
         Err(_) => Found::Other(layout::UNREADABLE),
     })
+}
+
+/// Returns whether a file was rendered of another session, which has all of it: that was the main session before.
+fn is_of_another(tenant: &Tenant, id: SessionId, file: &dyn IoFile, mark: Mark) -> bool {
+    let mut head = vec![0; HEAD_BYTES];
+    let count = read_full(file, &mut head, 0).unwrap_or(0);
+    let text = String::from_utf8_lossy(&head[..count.min(HEAD_BYTES)]).into_owned();
+    let other =
+        text.lines().find_map(|line| line.strip_prefix("session: ")?.trim().parse::<SessionId>().ok());
+    let Some(other) = other.filter(|other| *other != id) else { return false };
+    let event = messages::own_event(tenant, other, mark.head);
+    event.is_ok_and(|event| event.is_some_and(|event| event.commit == mark.commit))
 }
 
 /// Returns the position of the log at which a file was rendered, and the length and checksum of its sealed text.

@@ -16,7 +16,9 @@ use agent_core::model::Workspace;
 use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents};
-use agent_core::{ErrorKind, Seq, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore};
+use agent_core::{
+    ErrorKind, Seq, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore, WorkspaceStoreExt,
+};
 use agent_storage_fs::FsStore;
 use agent_transcript::{
     Frontmatter, Mark, Speaker, Transcript, TranscriptForm, TranscriptMessage, TranscriptWriter,
@@ -482,4 +484,32 @@ async fn transcript_of_a_fork_shows_shared_history() {
     settle(&store).await;
     let texts: Vec<_> = texts.iter().map(String::as_str).collect();
     assert_eq!(messages(&text(root)), by_user(&texts));
+}
+
+/// If another session becomes the main one, its text takes the place of the former one's, which is in that one's log; an edit of that text is kept.
+#[tokio::test]
+async fn the_text_of_a_former_main_session_is_replaced() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let effects = Effects::default();
+    let store = hasty(root).await;
+    let mut main = home(&store, &effects).await;
+    main = turn(&store, &effects, &main, "one").await;
+    settle(&store).await;
+    for (words, is_edited) in [("two", false), ("three", true)] {
+        if is_edited {
+            let path = folder(root).join("session.md");
+            fs::write(&path, text(root).replace("two", "tow")).unwrap();
+        }
+        let new = NewSession::fork(effects.new_session_id(), &main);
+        let next = store.sessions(&effects).create(new).await.unwrap();
+        let mut workspace = WorkspaceStore::load(&store, HOME).await.unwrap();
+        workspace.main_session = next.id;
+        store.update(workspace).await.unwrap();
+        main = turn(&store, &effects, &next, words).await;
+        settle(&store).await;
+        assert!(text(root).contains(words) && text(root).contains(&main.id.to_string()), "{}", text(root));
+        assert!(kept(root, "session.damaged-").is_empty(), "{words}");
+        assert_eq!(kept(root, "session.edited-").len(), usize::from(is_edited), "{words}");
+    }
 }
