@@ -228,6 +228,7 @@ fn agent_workspace() {
     send(WorkspaceManager::successor(of(), of(), of(), of()));
     send(WorkspaceManager::supersede(of(), of(), of()));
     send(WorkspaceManager::superseded(of(), of(), of()));
+    send(WorkspaceManager::in_place(of(), of()));
     send(WorkspaceManager::erase(of(), of()).into_future());
     send(Secrets::reveal(of(), of(), of()));
     send(StatePayload::export(of::<&dyn SessionStore>(), of()));
