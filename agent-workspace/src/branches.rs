@@ -150,7 +150,12 @@ impl WorkspaceManager {
     /// Errors of the stores; `Conflict` if the session keeps changing.
     pub async fn supersede(&self, former: SessionId, successor: &SessionRecord) -> Result<()> {
         let now = self.storage.sessions.load(former).await?;
-        if now.owner.is_none() && self.load(now.workspace).await?.main_session == former {
+        // An imported session may have no workspace.
+        let workspace = match self.load(now.workspace).await {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Deleted) => None,
+            workspace => Some(workspace?),
+        };
+        if now.owner.is_none() && workspace.is_some_and(|workspace| workspace.main_session == former) {
             let replace = |workspace: &mut Workspace| {
                 if workspace.main_session == former {
                     workspace.main_session = successor.id;

@@ -250,7 +250,11 @@ impl Conversation {
             let commit = Commit::create(runtime.effects(), session).with_events(events);
             let created = runtime.storage.sessions.commit_new_with_retry(commit).await;
             let session = here.unless_overtaken(created)?.session;
-            runtime.workspaces.confirm_created(&session).await?;
+            match runtime.workspaces.confirm_created(&session).await {
+                // An imported session may have no workspace.
+                Err(error) if *error.kind() == ErrorKind::NotFound => {}
+                confirmed => confirmed?,
+            }
             here.give_place(&session).await?;
             Ok(Self::new(runtime.clone(), session))
         })

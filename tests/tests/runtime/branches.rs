@@ -347,6 +347,30 @@ async fn erasing_a_conversation_erases_its_branches(site: Site) {
 
 each_store!(erasing_a_conversation_erases_its_branches and files);
 
+/// A session whose workspace is not in the store, as after an import without it, is edited like any other.
+async fn a_session_without_its_workspace_is_edited(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let agent = agent(&storage, agent_runtime::EchoProvider::new());
+    let nowhere = "018f4e9a-7a2b-7c3d-8e4f-ffffffffffff".parse().unwrap();
+    let new = NewSession::new(agent.effects().new_session_id(), nowhere);
+    let id = storage.sessions.create(new).await.unwrap().id;
+    let chat = agent.conversation_by_id(id).await.unwrap();
+    for text in ["1", "2"] {
+        ask(&chat, text).await;
+    }
+    let edited = chat.edit(chat.record().last_input, "3").await.unwrap();
+    assert_eq!(read(edited.run).await.0, "3", "{name}");
+    let undone = edited.conversation.undo().await.unwrap();
+    assert_eq!(
+        (said(&undone).await, listed(&storage).await),
+        (vec!["1".into(), "1".into()], vec![undone.id()]),
+        "{name}"
+    );
+    assert_eq!(chat.in_place().await.unwrap().id(), undone.id(), "{name}");
+}
+
+each_store!(a_session_without_its_workspace_is_edited);
+
 /// What is no message, or is not there any more, is not edited; sessions that have ended have no branches.
 async fn edits_of_nothing_are_refused(site: Site) {
     let (name, storage) = (site.name, site.open().await);
