@@ -19,8 +19,9 @@ use std::time::Duration;
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{Event, NewEvent, ToolOutcome};
-use agent_core::session::NewSession;
+use agent_core::session::{NewSession, SessionSummary};
 use agent_core::state::{Reason, SessionState, TriggerKind};
+use agent_core::store::SessionQuery;
 use agent_core::{ErrorKind, RunId, Seq, SessionId, SessionStoreExt, Storage, WorkspaceId, WriteOutcome};
 use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteConfig;
@@ -101,52 +102,57 @@ async fn the_readme_shows_what_a_kill_leaves() {
         lines.lines().filter_map(|line| line.strip_prefix("> ")).map(str::to_owned).collect::<Vec<_>>()
     };
     let printed = |lines: &str| {
-        let lines = lines.lines().filter(|line| !line.starts_with("> "));
-        lines.map(without_ids).collect::<Vec<_>>()
+        lines.lines().filter(|line| !line.starts_with("> ")).map(str::to_owned).collect::<Vec<_>>()
     };
 
     let folder = TempDir::new().expect("a folder is made");
     let start = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_chat"));
-        command.args(["--store", "sqlite:notes.db"]).current_dir(folder.path());
-        Chat::spawn(command)
+        command.args(["--store", "sqlite:notes.db", "--device", "laptop"]).current_dir(folder.path());
+        Chat::spawn_on_terminal(command)
     };
-    let shown = |chat: &Chat| {
-        let both = chat.err.text() + "\n" + &chat.out.text();
-        both.lines().map(without_ids).collect::<Vec<_>>()
-    };
-    let missing = |lines: &str, shown: &[String]| {
+    // A line may follow the prompt.
+    let missing = |lines: &str, chat: &Chat| {
+        let shown = chat.out.text();
         printed(lines).into_iter().filter(|line| !shown.contains(line)).collect::<Vec<_>>()
     };
 
     let mut chat = start();
-    for line in typed(before) {
-        chat.send(&line);
-    }
-    chat.err.wait_for("}]\n");
+    chat.out.wait_for("/help lists the commands.");
+    let [first, slow] = &typed(before)[..] else { panic!("two lines are typed: {before}") };
+    chat.send(first);
+    until_answered(folder.path(), first).await;
+    chat.send(slow);
+    chat.out.wait_for("}]");
     chat.kill();
     chat.out.all();
-    chat.err.all();
-    assert_eq!(missing(before, &shown(&chat)), Vec::<String>::new(), "{:?}", shown(&chat));
+    assert_eq!(missing(before, &chat), Vec::<String>::new(), "{}", chat.out.text());
 
     let mut chat = start();
+    chat.out.wait_for("/run.");
     for line in typed(after) {
         chat.send(&line);
     }
-    // Events that the run closed are shown while the input is open, as in a terminal.
-    chat.err.wait_for("  [-> ");
-    assert_eq!(chat.finish(), 0);
-    assert_eq!(missing(after, &shown(&chat)), Vec::<String>::new(), "{:?}", shown(&chat));
+    chat.out.wait_for("  [-> ");
+    chat.send("/quit");
+    assert_eq!(chat.wait(), 0);
+    assert_eq!(missing(after, &chat), Vec::<String>::new(), "{}", chat.out.text());
 }
 
-/// Returns a line in which each id is `ID`.
-fn without_ids(line: &str) -> String {
-    let is_id = |word: &str| word.len() == 36 && word.split('-').count() == 5;
-    let words = line.split(' ').map(|word| {
-        let bare = word.trim_end_matches(',');
-        if is_id(bare) { word.replace(bare, "ID") } else { word.to_owned() }
-    });
-    words.collect::<Vec<_>>().join(" ")
+/// Waits until a session in the file `notes.db` has answered with this text.
+async fn until_answered(folder: &Path, text: &str) {
+    let storage: Storage = SqliteConfig::new(folder.join("notes.db")).open().await.expect("it opens").into();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        let listed = storage.sessions.list(SessionQuery::new()).await.expect("it is listed").items;
+        let is_answered =
+            |session: &SessionSummary| session.counts.agent > 0 && session.preview.as_deref() == Some(text);
+        if listed.iter().any(is_answered) {
+            return storage.close().await.expect("it closes");
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{text}: {listed:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// An interrupted answer can be repeated without a new message.

@@ -142,7 +142,11 @@ impl Chat {
 
     /// Starts the same on a terminal, which shows standard error, too.
     pub(crate) fn on_terminal(folder: &Path, options: &[&str]) -> Self {
-        let mut command = program(folder, options);
+        Self::spawn_on_terminal(program(folder, options))
+    }
+
+    /// Starts a process on a terminal.
+    pub(crate) fn spawn_on_terminal(mut command: Command) -> Self {
         let (terminal, shown) = terminal();
         command.env("TERM", "xterm").stdin(shown.try_clone().unwrap()).stderr(shown.try_clone().unwrap());
         let child = command.stdout(shown).spawn().expect("the process starts");
