@@ -92,7 +92,8 @@ pub async fn salvage(storage: &Storage, id: SessionId, into: Option<WorkspaceId>
 /// Creates the session `new` in the store `to` from the conversation in the session `id` of the store `from`, such as a backup.
 ///
 /// For a session that is damaged or deleted in the store `to`, where its id cannot be used again. It receives what [`salvage`] takes, from a session that
-/// is whole or damaged; its title, labels and references, besides those that `new` has; and the label [`SALVAGED_LABEL`].
+/// is whole or damaged; its attributes, of which the title, labels and references of `new` take precedence; and the label [`SALVAGED_LABEL`]. The owner is
+/// that of `new`.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/echo.rs"));
@@ -135,6 +136,7 @@ async fn readable(storage: &Storage, id: SessionId) -> Result<Option<Arc<Session
     }
 }
 
+/// Creates a session of what can be read of another one.
 async fn take_over(
     source: &Storage,
     id: SessionId,
@@ -148,10 +150,12 @@ async fn take_over(
         None => Walk::own(store, id, Seq::ZERO, last(source, id).await?),
     };
     let own = std::mem::take(&mut new.created.attributes);
-    new.created.attributes = record.map(|record| record.attributes.inherited()).unwrap_or_default();
-    new.created.attributes.labels.extend(own.labels);
-    new.created.attributes.references.extend(own.references);
-    new.created.attributes.labels.insert(SALVAGED_LABEL.to_owned(), id.to_string());
+    let mut attributes = record.map(|record| record.attributes.inherited()).unwrap_or_default();
+    attributes.title = own.title.or(attributes.title);
+    attributes.labels.extend(own.labels);
+    attributes.references.extend(own.references);
+    attributes.labels.insert(SALVAGED_LABEL.to_owned(), id.to_string());
+    new.created.attributes = attributes;
     let session = target.sessions.create(new).await?;
     let mut saved = Saved {
         source,

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::error::Error;
 use std::time::Duration;
 
-use agent_core::event::{Event, EventPayload};
+use agent_core::event::{Event, EventPayload, EventType};
 use agent_core::model::{Actor, Attributes, Role, Workspace};
 use agent_core::search::Hit;
 use agent_core::state::{Reason, SessionState};
@@ -487,7 +487,8 @@ impl Chat {
             }
         };
         self.seen = event.seq;
-        if let Ok(EventPayload::SessionUpdated(patch)) = event.decode()
+        if event.kind == EventType::SESSION_UPDATED
+            && let Ok(EventPayload::SessionUpdated(patch)) = event.decode()
             && let Some(Some(branch)) = patch.references.get(Attributes::SUPERSEDED_BY)
         {
             self.superseded_by = branch.parse().ok();

@@ -149,19 +149,18 @@ impl WorkspaceManager {
     ///
     /// Errors of the stores; `Conflict` if the session keeps changing.
     pub async fn supersede(&self, former: SessionId, successor: &SessionRecord) -> Result<()> {
-        let now = self.storage.sessions.load(former).await?;
-        // An imported session may have no workspace.
-        let workspace = match self.load(now.workspace).await {
+        // An imported session may have no workspace; that of an owner has no main session in its record.
+        let workspace = match self.load(successor.workspace).await {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Deleted) => None,
             workspace => Some(workspace?),
         };
-        if now.owner.is_none() && workspace.is_some_and(|workspace| workspace.main_session == former) {
+        if workspace.is_some_and(|workspace| workspace.main_session == former) {
             let replace = |workspace: &mut Workspace| {
                 if workspace.main_session == former {
                     workspace.main_session = successor.id;
                 }
             };
-            self.change(now.workspace, replace).await?;
+            self.change(successor.workspace, replace).await?;
         }
         let patch = Patch::new().with_reference(Attributes::SUPERSEDED_BY, successor.id.to_string());
         let mut attempts = Attempts::at_most(ATTEMPTS);
@@ -185,14 +184,38 @@ impl WorkspaceManager {
         }
     }
 
-    /// Returns the session that this one, whose record cannot be read, has superseded; `None` if there is none. Reads the list of archived sessions.
-    pub(crate) async fn superseded_by_damaged(&self, id: SessionId) -> Result<Option<SessionSummary>> {
+    /// Returns the record of a session that is to be removed, `None` if it cannot be read, and the sessions that it has superseded, newest first.
+    /// For one that cannot be read, the list of archived sessions is read.
+    pub(crate) async fn with_superseded(
+        &self,
+        id: SessionId,
+    ) -> Result<(Option<Arc<SessionRecord>>, Vec<Arc<SessionRecord>>)> {
+        let session = match self.storage.sessions.load(id).await {
+            Err(error) if *error.kind() == ErrorKind::Corrupt => None,
+            session => Some(session?),
+        };
+        let former = match &session {
+            Some(session) => self.superseded(session, usize::MAX).await?,
+            None => match self.superseded_by_damaged(id).await? {
+                Some(newest) => {
+                    let mut former = self.superseded(&newest, usize::MAX).await?;
+                    former.insert(0, newest);
+                    former
+                }
+                None => Vec::new(),
+            },
+        };
+        Ok((session, former))
+    }
+
+    /// Returns the session that one, whose record cannot be read, has superseded; `None` if there is none.
+    async fn superseded_by_damaged(&self, id: SessionId) -> Result<Option<Arc<SessionRecord>>> {
         let query = SessionQuery::new().with_states([SessionState::Archived]).with_limit(PAGE_MAX);
         let mut pages = pages(query, |query| self.storage.sessions.list(query));
         while let Some(page) = pages.try_next().await? {
             let is_former = |session: &&SessionSummary| session.attributes.superseded_by() == Some(id);
             if let Some(former) = page.items.iter().find(is_former) {
-                return Ok(Some(former.clone()));
+                return self.storage.sessions.load(former.id).await.map(Some);
             }
         }
         Ok(None)
@@ -210,10 +233,14 @@ impl WorkspaceManager {
         let mut found: Vec<Arc<SessionRecord>> = Vec::new();
         while found.len() < limit {
             let last = found.last().map_or(session, |last| &**last);
-            // A purge removes the reference, and keeps the origin.
-            let Some(former) = last.attributes.supersedes().or(last.origin.parent()) else { break };
+            let named = last.attributes.supersedes();
+            // A purge removes the reference, and keeps the origin, which a fork of its own has, too.
+            let is_purged = last.status.state == SessionState::Deleted;
+            let origin = last.origin.parent().filter(|_| is_purged);
+            let Some(former) = named.or(origin) else { break };
             let former = match self.storage.sessions.load(former).await {
                 Err(error) if *error.kind() == ErrorKind::NotFound => break,
+                Err(error) if *error.kind() == ErrorKind::Corrupt && named.is_none() => break,
                 Err(error) if *error.kind() == ErrorKind::Corrupt => {
                     let text = format!(
                         "session {former}, which session {} has superseded, is damaged; erase session {former} by itself, then this one, then {former} \

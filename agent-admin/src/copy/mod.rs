@@ -60,10 +60,11 @@
 mod places;
 mod sessions;
 
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
 
 use crate::source::is_read_error;
 use agent_core::setters;

@@ -161,3 +161,17 @@ fn walk(folder: &std::path::Path) -> Vec<PathBuf> {
     }
     files
 }
+
+/// A fork whose parent is damaged is deleted like any other session: the parent is none that it has superseded.
+#[test]
+fn a_fork_of_a_damaged_session_is_deleted() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let (main, workspace) = site.send("first\nsecond");
+        let fork = site.ok(&["session", "fork", &main]);
+        damage(&site, kind, &workspace, &main);
+        assert!(site.ok(&["session", "delete", fork.trim()]).contains("deleted session"), "{kind}");
+        // The damaged one is still there, and named.
+        assert_eq!(site.run(&["session", "list"]).code, 5, "{kind}");
+    }
+}

@@ -150,3 +150,24 @@ fn owners_of_a_tenant_see_their_own() {
         assert!(ran.code != 0 && ran.err.contains("bound already, by another owner"), "{kind}: {ran:?}");
     }
 }
+
+/// What works on whole tenants is not done for one owner.
+#[test]
+fn commands_for_tenants_refuse_an_owner() {
+    let site = Site::new("sqlite");
+    site.send("hello");
+    let (here, there) = (site.address(), format!("sqlite:{}/there.db", site.path().display()));
+    for args in [
+        &["copy", &here, &there][..],
+        &["backup", "there.db"],
+        &["tenant", "list"],
+        &["tenant", "export", "default", &there],
+        &["tenant", "delete", "default", "--yes"],
+        &["upgrade"],
+        &["maintain"],
+    ] {
+        site.fails(&[args, &["--owner", "ann"]].concat(), 2, "leave --owner out");
+    }
+    assert_eq!(site.json(&["session", "list"])["total"], 1, "nothing was deleted");
+    assert!(!site.path().join("there.db").exists(), "nothing was copied");
+}

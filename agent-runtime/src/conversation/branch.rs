@@ -47,7 +47,8 @@ impl Conversation {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the branch may exist beside this session, and its run continues; call it again.
+    /// If the future is dropped, the branch is put in the place of this session or not, and its run continues; [`in_place`](Self::in_place) opens
+    /// what is there.
     ///
     /// # Errors
     ///

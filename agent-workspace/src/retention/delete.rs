@@ -3,10 +3,10 @@
 //! The record is marked first, then everything else is removed, then the record. A repeated deletion therefore finds
 //! what is left to remove, and no reader takes an incomplete workspace for a complete one.
 
-use serde::Serialize;
 use std::sync::Arc;
 
 use futures::TryStreamExt;
+use serde::Serialize;
 use tracing::{instrument, warn};
 
 use crate::manager::{ATTEMPTS, WorkspaceManager};
@@ -56,7 +56,7 @@ impl WorkspaceManager {
     ///
     /// The id cannot be used again, an active run in the session is fenced, and the session's events stay until it is
     /// [purged](Self::purge). The sessions that it has [superseded](Self::superseded) are deleted before it. A damaged session is deleted,
-    /// too; its damaged bytes stay until the purge. The call can be repeated.
+    /// too, for which the list of archived sessions is read; its damaged bytes stay until the purge. The call can be repeated.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -80,20 +80,21 @@ impl WorkspaceManager {
     /// `Unsupported` if the session is damaged and its store cannot delete a damaged session.
     #[instrument(name = "delete_session", skip(self))]
     pub async fn delete_session(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
-        match self.storage.sessions.load(id).await {
-            // A hidden session that cannot be read may be deleted.
-            Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                if let Some(former) = self.superseded_by_damaged(id).await? {
-                    Box::pin(self.delete_session(former.id)).await?;
-                }
-            }
-            session => {
-                let session = session?;
-                refuse_hidden(&session)?;
-                for former in self.superseded(&session, usize::MAX).await?.iter().rev() {
-                    self.delete_one(former.id).await?;
-                }
-            }
+        let (session, former) = self.with_superseded(id).await?;
+        self.delete_all(id, session.as_deref(), &former).await
+    }
+
+    /// Deletes a session, and before it those that it has superseded, the oldest first.
+    pub(super) async fn delete_all(
+        &self,
+        id: SessionId,
+        session: Option<&SessionRecord>,
+        former: &[Arc<SessionRecord>],
+    ) -> Result<Arc<SessionRecord>> {
+        // A hidden session that cannot be read may be deleted.
+        session.map_or(Ok(()), refuse_hidden)?;
+        for former in former.iter().rev() {
+            self.delete_one(former.id).await?;
         }
         self.delete_one(id).await
     }

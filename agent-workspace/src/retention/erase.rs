@@ -1,11 +1,11 @@
 //! Erasure of a session: deletion and removal of its bytes in one call.
 
-use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
+use serde::Serialize;
 use tracing::instrument;
 
 use crate::manager::WorkspaceManager;
@@ -163,24 +163,12 @@ impl WorkspaceManager {
         now: bool,
         is_own: impl Fn(&Lease) -> bool + Send + Sync,
     ) -> Result<Erasure> {
-        let sessions = &*self.storage.sessions;
-        let mut former = Vec::new();
-        match sessions.load(id).await {
-            // The lease of a damaged record is unknown; the deletion fences its run.
-            Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                if let Some(newest) = self.superseded_by_damaged(id).await? {
-                    let newest = sessions.load(newest.id).await?;
-                    former = self.superseded(&newest, usize::MAX).await?;
-                    former.insert(0, newest);
-                }
-            }
-            session => {
-                let session = session?;
-                former = self.superseded(&session, usize::MAX).await?;
-                self.check_free(session, is_own).await?;
-            }
+        let (session, former) = self.with_superseded(id).await?;
+        // The lease of a damaged record is unknown; the deletion fences its run.
+        if let Some(session) = &session {
+            self.check_free(session.clone(), is_own).await?;
         }
-        self.delete_session(id).await?;
+        self.delete_all(id, session.as_deref(), &former).await?;
         // Each reads a part of those that it has superseded.
         let mut erased = self.purge_deleted(id, now && former.is_empty()).await?;
         for (n, session) in (1..).zip(&former) {

@@ -4,12 +4,12 @@
 //! message that arrives first saves its session and the workspace. The record is marked only after all sessions are
 //! deleted, and the rest is removed only if a second check finds no new session.
 
-use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt;
+use serde::Serialize;
 use tracing::debug;
 
 use crate::manager::WorkspaceManager;

@@ -16,9 +16,10 @@ mod gc;
 mod lease;
 mod sweep;
 
-use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
+
+use serde::Serialize;
 
 pub use delete::Deletion;
 pub use delete::refuse_hidden;

@@ -1,12 +1,12 @@
 //! Sweep of sessions by age: suspends, ends, deletes and purges them. Each change applies only to the state that was
 //! judged: a message that arrives first wins.
 
-use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt;
+use serde::Serialize;
 
 use crate::manager::WorkspaceManager;
 use crate::retention::gc::is_race;
