@@ -511,5 +511,15 @@ async fn the_text_of_a_former_main_session_is_replaced() {
         assert!(text(root).contains(words) && text(root).contains(&main.id.to_string()), "{}", text(root));
         assert!(kept(root, "session.damaged-").is_empty(), "{words}");
         assert_eq!(kept(root, "session.edited-").len(), usize::from(is_edited), "{words}");
-    }
+    } // Text that names a session whose log does not have it is kept.
+    let former =
+        store.sessions(&effects).create(NewSession::new(effects.new_session_id(), HOME)).await.unwrap();
+    let mut writer = TranscriptWriter::start(&Frontmatter::new(former.id, effects.now()));
+    writer.message(&TranscriptMessage::new(Speaker::User, "of a log that is gone"));
+    let seal = writer.seal(Mark::new(Seq::new(1), effects.new_commit_id()));
+    let gone = writer.take() + &seal;
+    fs::write(folder(root).join("session.md"), &gone).unwrap();
+    turn(&store, &effects, &main, "four").await;
+    settle(&store).await;
+    assert_eq!(kept(root, "session.damaged-"), [gone.into_bytes()]);
 }
