@@ -240,7 +240,7 @@ impl Chat {
     /// Prints the reason for a failure.
     pub(crate) fn refuse(&mut self, why: &str) {
         self.failed = true;
-        self.screen.note(&format!("error: {why}"));
+        self.screen.error(why);
     }
 
     /// Ends the program.

@@ -19,6 +19,7 @@ mod input;
 mod layout;
 mod listing;
 mod log;
+mod markdown;
 mod model;
 mod offline;
 mod open;

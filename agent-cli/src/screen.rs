@@ -7,9 +7,16 @@ use std::io::{self, IsTerminal, Write};
 use agent_core::event::{Event, EventPayload, ToolOutcome};
 use agent_core::model::Role;
 use agent_core::text::{marked, marked_name};
+use anstyle::{AnsiColor, Style};
 
 use crate::input::Printer;
+use crate::markdown::{Markdown, styled};
 use crate::stdout;
+
+/// Style of notices.
+const NOTE: Style = Style::new().dimmed();
+/// Style of errors.
+const ERROR: Style = AnsiColor::Red.on_default();
 
 /// Standard output and standard error.
 pub(crate) struct Screen {
@@ -20,26 +27,43 @@ pub(crate) struct Screen {
     printer: Option<Printer>,
     /// Whether the last line of the answer has no line end yet.
     open: bool,
+    /// Renderer of answers, if the output is a terminal with styles.
+    markdown: Option<Markdown>,
 }
 
 impl Screen {
     pub(crate) fn new(is_terminal: bool, printer: Option<Printer>) -> Self {
-        Self { is_terminal, is_shown: io::stdout().is_terminal(), printer, open: false }
+        let is_shown = io::stdout().is_terminal();
+        let markdown = (is_shown && has_styles()).then(Markdown::default);
+        Self { is_terminal, is_shown, printer, open: false, markdown }
     }
 
     /// Prints a piece of an answer.
     pub(crate) fn answer(&mut self, piece: &str) {
         let Some(last) = piece.chars().last() else { return };
         let piece = if self.is_shown { visible(piece) } else { piece.into() };
-        stdout::put(&*piece);
+        match &mut self.markdown {
+            Some(markdown) => stdout::put(&markdown.push(&piece)),
+            None => stdout::put(&*piece),
+        }
         self.open = last != '\n';
     }
 
     /// Ends the last line of an answer, if it has no line end yet.
     pub(crate) fn end_answer(&mut self) {
+        if let Some(markdown) = &mut self.markdown {
+            stdout::put(&markdown.end());
+        }
         if std::mem::take(&mut self.open) {
             stdout::put("\n");
         }
+    }
+
+    /// Prints an answer of the conversation as it was shown when it came.
+    pub(crate) fn echo_answer(&mut self, text: &str) {
+        self.end_answer();
+        self.answer(text);
+        self.end_answer();
     }
 
     /// Prints a message of the conversation; unchanged, if the output is not a terminal.
@@ -57,9 +81,18 @@ impl Screen {
 
     /// Prints a notice.
     pub(crate) fn note(&mut self, text: &str) {
+        self.noted(NOTE, text);
+    }
+
+    /// Prints why something failed.
+    pub(crate) fn error(&mut self, why: &str) {
+        self.noted(ERROR, &format!("error: {why}"));
+    }
+
+    fn noted(&mut self, style: Style, text: &str) {
         self.end_answer();
         if self.is_terminal {
-            stdout::put(&format!("{}\n", visible(text)));
+            stdout::put(&format!("{}\n", self.in_style(style, text)));
         } else {
             // A failure to write to standard error is ignored.
             let _ = writeln!(io::stderr(), "{}", visible(text));
@@ -68,11 +101,24 @@ impl Screen {
 
     /// Prints a notice above the prompt, if a line may be being edited.
     pub(crate) fn note_above(&mut self, text: &str) {
+        let shown = format!("{}\n", self.in_style(NOTE, text));
         match &mut self.printer {
-            Some(printer) => printer(format!("{}\n", visible(text))),
+            Some(printer) => printer(shown),
             None => self.note(text),
         }
     }
+
+    fn in_style(&self, style: Style, text: &str) -> String {
+        let mut out = String::new();
+        styled(if self.markdown.is_some() { style } else { Style::new() }, &visible(text), &mut out);
+        out
+    }
+}
+
+/// Returns whether styles are wanted: <https://no-color.org> is kept to, and terminals that are known to have none.
+fn has_styles() -> bool {
+    let is_off = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    !is_off && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
 /// Returns whether a character controls a terminal, or changes the direction of text.

@@ -135,8 +135,12 @@ impl Chat {
             let Some(line) = spoken(event) else { continue };
             // For /edit and /rewind.
             let is_said = [EventType::USER_MESSAGE, EventType::AGENT_MESSAGE].contains(&event.kind);
-            match is_said && self.screen.is_terminal {
-                true => self.screen.echo(&format!("#{} {line}", event.seq)),
+            let line = match is_said && self.screen.is_terminal {
+                true => format!("#{} {line}", event.seq),
+                false => line,
+            };
+            match event.kind == EventType::AGENT_MESSAGE {
+                true => self.screen.echo_answer(&line),
                 false => self.screen.echo(&line),
             }
         }

@@ -7,6 +7,7 @@ mod backup;
 mod config;
 mod consent;
 mod copy;
+mod demo;
 mod device;
 mod endings;
 mod files;
@@ -54,6 +55,12 @@ use workspace::WorkspaceCommand;
 /// Commands.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Show what is left of a program that is killed in the middle of an answer
+    ///
+    /// Starts this program on a temporary folder, sends it a message, kills it (SIGKILL) after some words of the answer, starts it
+    /// again, and lets it answer. No data of yours is used.
+    #[command(after_help = examples!("chat demo"))]
+    Demo,
     /// Serve an editor over standard input and output, with the Agent Client Protocol
     ///
     /// The editor starts the program, creates sessions and goes on with them; they are those of the store, and `chat`
@@ -194,6 +201,7 @@ pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Comman
         Command::Backup(backup) => backup.run(args).await,
         Command::Upgrade => upgrade::run(args).await,
         Command::Maintain => maintain::run(args).await,
+        Command::Demo => demo::run(args).await,
         Command::Acp(acp) => match acp.run(args).await {
             Ok(0) => Ok(()),
             Ok(code) => return ExitCode::from(code),
@@ -360,6 +368,7 @@ async fn on_site(command: Command, site: &Site<'_>, is_shared_checked: bool) -> 
         | Command::Backup(_)
         | Command::Upgrade
         | Command::Maintain
+        | Command::Demo
         | Command::Completions { .. } => Ok(()),
     }
 }

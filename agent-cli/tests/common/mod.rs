@@ -83,8 +83,10 @@ impl Output {
     pub(crate) fn all(&self) -> Vec<u8> {
         let (lock, changed) = &*self.0;
         let (printed, late) = changed.wait_timeout_while(lock.lock().unwrap(), STUCK, |p| !p.ended).unwrap();
-        assert!(!late.timed_out(), "the output does not end");
-        printed.bytes.clone()
+        let bytes = printed.bytes.clone();
+        drop(printed);
+        assert!(!late.timed_out(), "the output does not end: {}", String::from_utf8_lossy(&bytes));
+        bytes
     }
 
     /// Waits until the output contains `text`.
@@ -117,8 +119,8 @@ fn program(folder: &Path, options: &[&str]) -> Command {
         Some(path) => command.arg("--store").arg(format!("sqlite:{}", path.display())),
         None => command.arg("--data-dir").arg(folder),
     };
-    // Local time and the width of the terminal are those of no machine.
-    command.env("TZ", "UTC").env_remove("COLUMNS");
+    // Local time, width and styles of the terminal are those of no machine.
+    command.env("TZ", "UTC").env_remove("COLUMNS").env_remove("NO_COLOR");
     command.args(["--device", "laptop"]).args(options);
     command
 }
@@ -143,6 +145,13 @@ impl Chat {
     /// Starts the same on a terminal, which shows standard error, too.
     pub(crate) fn on_terminal(folder: &Path, options: &[&str]) -> Self {
         Self::spawn_on_terminal(program(folder, options))
+    }
+
+    /// Starts the same with the variable that asks for no colours.
+    pub(crate) fn without_styles(folder: &Path) -> Self {
+        let mut command = program(folder, &[]);
+        command.env("NO_COLOR", "1");
+        Self::spawn_on_terminal(command)
     }
 
     /// Starts a process on a terminal.

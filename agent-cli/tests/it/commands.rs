@@ -305,3 +305,69 @@ async fn messages_have_numbers_on_a_terminal() {
     chat.send("/quit");
     assert_eq!(chat.wait(), 0, "{}", chat.out.text());
 }
+
+/// Ctrl-R finds an earlier line; the lines of the conversation are there after a new start.
+#[tokio::test]
+async fn earlier_lines_are_searched_on_a_terminal() {
+    const CTRL_R: &str = "\x12";
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = Chat::on_terminal(folder.path(), &[]);
+    chat.out.wait_for("/help lists the commands.");
+    for text in ["the first of them", "the second"] {
+        chat.send(text);
+        until_last(folder.path(), text).await;
+    }
+    chat.send("/quit");
+    assert_eq!(chat.wait(), 0, "{}", chat.out.text());
+
+    let mut chat = Chat::on_terminal(folder.path(), &[]);
+    chat.out.wait_for("/help lists the commands.");
+    chat.out.wait_for("> ");
+    chat.send(&format!("{CTRL_R}first of"));
+    until_last(folder.path(), "the first of them").await;
+    chat.send("/quit");
+    assert_eq!(chat.wait(), 0, "{}", chat.out.text());
+}
+
+/// Markdown of an answer becomes styles on a terminal, unless `NO_COLOR` is set; in a pipe it is as the model wrote it.
+#[tokio::test]
+async fn answers_have_styles_on_a_terminal() {
+    const TEXT: &str = "say **bold** and `code`";
+    const STYLED: &str = "say \x1b[1mbold\x1b[0m and \x1b[36mcode\x1b[0m";
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = Chat::on_terminal(folder.path(), &[]);
+    chat.out.wait_for("\x1b[2mThe offline model repeats what you type");
+    chat.send(TEXT);
+    until_last(folder.path(), TEXT).await;
+    chat.out.wait_for(STYLED);
+    chat.send("/history");
+    chat.out.wait_for(&format!("agent: {STYLED}"));
+    chat.send("/nonsense");
+    chat.out.wait_for("\x1b[31merror: unknown command");
+    chat.send("/quit");
+    assert_eq!(chat.wait(), 1, "{}", chat.out.text());
+
+    let mut plain = Chat::without_styles(folder.path());
+    plain.out.wait_for("The offline model repeats what you type");
+    plain.send("/history");
+    plain.out.wait_for(&format!("agent: {TEXT}"));
+    plain.send("/quit");
+    assert_eq!(plain.wait(), 0, "{}", plain.out.text());
+    assert!(!plain.out.text().contains("\x1b[2m"), "{}", plain.out.text());
+
+    let mut pipe = Chat::start(folder.path(), &[]);
+    pipe.send(TEXT);
+    assert_eq!(pipe.finish(), 0);
+    assert_eq!(pipe.out.text(), format!("{TEXT}\n"));
+}
+
+/// Lines that are typed while others are answered are answered, too, in order.
+#[tokio::test]
+async fn lines_that_are_typed_ahead_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = Chat::on_terminal(folder.path(), &["--echo-delay-ms", "20"]);
+    chat.out.wait_for("/help lists the commands.");
+    chat.send("one of many\ntwo\nthree\nfour\n/quit");
+    assert_eq!(chat.wait(), 0, "{}", chat.out.text());
+    assert_eq!(found(folder.path()).await.answered(), ["one of many", "two", "three", "four"]);
+}

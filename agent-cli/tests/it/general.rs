@@ -235,3 +235,25 @@ fn copy_reads_an_archive_of_the_former_version() {
     Connection::open(&archive).unwrap().pragma_update(None, "user_version", 4).unwrap();
     there.fails(&["copy", &from, &there.address()], 1, "has schema 4, which was never released");
 }
+
+/// The demonstration kills a program in the middle of its answer, finds the message, and leaves nothing behind.
+#[test]
+fn the_demo_is_killed_and_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let demo = |args: &[&str]| -> Ran {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_chat"));
+        command.arg("demo").args(args).env("TMPDIR", folder.path()).output().unwrap().into()
+    };
+    let shown = demo(&[]);
+    assert_eq!((shown.code, shown.err.as_str()), (0, ""), "{shown:?}");
+    let (before, after) = shown.out.split_once("\nKilled, by SIGKILL.").expect("it is killed");
+    assert!(before.ends_with("\none two three four "), "{before}");
+    assert!(after.contains("(in the store: 1 message, 0 answers)\n> /run\none two three"), "{after}");
+    let ran = demo(&["--json"]);
+    let value: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&value["messages"], &value["answers"]), (&json!(1), &json!(1)), "{ran:?}");
+    assert_ne!(value["before_the_kill"], value["after_it"]);
+    let ran = demo(&["--store", "memory:"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "its folders are removed");
+}

@@ -58,6 +58,7 @@ const COMMANDS: &[&[&str]] = &[
     &["maintain"],
     &["rebuild"],
     &["completions", "bash"],
+    &["demo"],
     &["--help"],
     &["--version"],
     &["session", "--help"],
@@ -113,9 +114,19 @@ impl Stocked {
             .chain(json.then(|| "--json".to_owned()))
             .collect();
         let words: Vec<_> = words.iter().map(String::as_str).collect();
-        let mut command = self.site.command(&words);
+        let mut command = match words[0] {
+            "demo" => demo(&words),
+            _ => self.site.command(&words),
+        };
         command.stdout(out).stderr(Stdio::piped()).output().unwrap().into()
     }
+}
+
+/// Returns the command that has a store of its own.
+fn demo(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chat"));
+    command.args(words);
+    command
 }
 
 fn full() -> Stdio {
