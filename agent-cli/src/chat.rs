@@ -68,7 +68,7 @@ pub(crate) struct Chat {
     pub(crate) attachments: Attachments,
     interrupts: Signal,
     terminations: Signal,
-    /// Whether anything failed.
+    /// Whether anything failed that no person has read.
     failed: bool,
     /// Exit code, if the program is to end.
     end: Option<u8>,
@@ -191,6 +191,7 @@ impl Chat {
         let ended = self.place.agent.shutdown(Duration::ZERO).await;
         if let Err(error) = ended.and(self.place.agent.storage().close().await) {
             self.fail(&error);
+            return self.end.filter(|code| *code != 0).unwrap_or(1);
         }
         self.end.unwrap_or(u8::from(self.failed))
     }
@@ -239,7 +240,8 @@ impl Chat {
 
     /// Prints the reason for a failure.
     pub(crate) fn refuse(&mut self, why: &str) {
-        self.failed = true;
+        // Who sits at a terminal has read it, and a mistyped command is no failure of the program.
+        self.failed |= !self.screen.is_terminal;
         self.screen.error(why);
     }
 

@@ -67,6 +67,11 @@ impl Chat {
     /// Prints what waits in the session.
     pub(crate) async fn waiting(&mut self) {
         let now = self.handle.record();
+        if let Some(place) = now.attributes.superseded_by() {
+            return self.screen.note(&format!(
+                "(this was edited away, and takes no messages; the conversation goes on in session {place}: type /switch {place})"
+            ));
+        }
         if let Some(action) = &now.action {
             self.ask(action).await;
         }

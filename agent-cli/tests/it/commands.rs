@@ -272,6 +272,19 @@ async fn until_last(folder: &Path, text: &str) {
     }
 }
 
+/// A search finds what was edited away, too, and says where the conversation goes on.
+#[test]
+fn what_was_edited_away_is_found_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = ["about a giraffe", "/edit about a zebra", "/search giraffe", "/open 1"];
+    let (out, err) = printed(folder.path(), &lines);
+    assert!(out.contains("laptop: about a giraffe"), "{out}");
+    let (_, place) = err.split_once("the conversation goes on in session ").expect("it is said");
+    let id = place.split(':').next().unwrap();
+    let (out, err) = printed(folder.path(), &[&format!("/switch {id}"), "/history"]);
+    assert!(out.contains("laptop: about a zebra") && !err.contains("edited away"), "{out}{err}");
+}
+
 /// On a terminal the history has numbers, by which a message is edited, and the last answer goes to the clipboard.
 #[tokio::test]
 async fn messages_have_numbers_on_a_terminal() {
@@ -345,7 +358,7 @@ async fn answers_have_styles_on_a_terminal() {
     chat.send("/nonsense");
     chat.out.wait_for("\x1b[31merror: unknown command");
     chat.send("/quit");
-    assert_eq!(chat.wait(), 1, "{}", chat.out.text());
+    assert_eq!(chat.wait(), 0, "a person has read it: {}", chat.out.text());
 
     let mut plain = Chat::without_styles(folder.path());
     plain.out.wait_for("The offline model repeats what you type");
