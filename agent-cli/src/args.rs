@@ -117,8 +117,13 @@ impl Args {
 
     /// Returns the actor that the audit log records for commands.
     pub(crate) fn actor(&self) -> agent_core::Result<Actor> {
-        Actor::named(Role::User, short(&self.device()?))
+        Ok(user(&self.device()?))
     }
+}
+
+/// Returns the actor that a device's user is.
+pub(crate) fn user(device: &DeviceId) -> Actor {
+    Actor::named(Role::User, short(device)).unwrap_or(Actor::USER)
 }
 
 /// Returns the beginning of a device's name. The names of holders, actors and workspaces have a lower limit.

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use agent_core::event::{Event, EventPayload, EventType};
-use agent_core::model::{Actor, Attributes, Role, Workspace};
+use agent_core::model::{Actor, Attributes, Workspace};
 use agent_core::search::Hit;
 use agent_core::state::{Reason, SessionState};
 use agent_core::text::marked;
@@ -15,7 +15,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::args::Args;
+use crate::args::{Args, user};
 use crate::attach::Attachments;
 use crate::failure::full_text;
 use crate::input::{Input, Reader};
@@ -214,7 +214,7 @@ impl Chat {
 
     /// Returns who writes the messages.
     pub(crate) fn actor(&self) -> Actor {
-        Actor::named(Role::User, self.device.as_str()).unwrap_or(Actor::USER)
+        user(&self.device)
     }
 
     /// Records a message that was sent, so that it is not shown again.

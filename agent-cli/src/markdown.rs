@@ -237,9 +237,9 @@ mod tests {
                 Some(after) => {
                     let (code, after) = after.split_once('m').unwrap();
                     if code == "0" {
-                        style.clear()
+                        style.clear();
                     } else {
-                        style += code
+                        style += code;
                     }
                     rest = after;
                 }

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use agent_core::clock::Effects;
 use agent_core::event::{EventPayload, EventType};
 use agent_core::model::Workspace;
+use agent_core::session::NewSession;
 use agent_core::store::{ReadEvents, SessionQuery};
-use agent_core::{DeviceId, Storage};
+use agent_core::{DeviceId, ErrorKind, Storage};
 use agent_runtime::context::ContextLimits;
-use agent_runtime::{AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, NewWorkspace, ToolMode};
+use agent_runtime::{
+    AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, NewWorkspace, Resolution, ToolMode,
+};
 
-use crate::args::{Args, short};
+use crate::args::{Args, short, user};
 use crate::chat::{Chat, ChatContext};
 use crate::failure::{Failure, Result};
 use crate::input::Reader;
@@ -121,7 +124,16 @@ async fn session(agent: &AgentRuntime, device: &DeviceId, args: &Args) -> Result
         return Ok((handle, workspace));
     }
     let new = NewWorkspace::new(short(device));
-    let mut workspace = agent.workspaces().resolve_or_create(device, &new).await?.workspace;
+    let found = agent.workspaces().resolve_or_create(device, &new).await?;
+    let mut workspace = found.workspace;
+    if found.how == Resolution::Created {
+        // With its creator; if another program was first, the session is there.
+        let new = NewSession::new(workspace.main_session, workspace.id).with_creator(user(device));
+        match agent.workspaces().create_session(new).await {
+            Err(error) if !matches!(error.kind(), ErrorKind::Conflict { .. }) => return Err(error.into()),
+            _ => {}
+        }
+    }
     let main = agent.open_main(&workspace).await?;
     // A new session has replaced a main session that was deleted.
     workspace.main_session = main.id();

@@ -5,7 +5,7 @@ use std::path::Path;
 use agent_core::event::{Decision, EventType};
 use agent_core::model::{Patch, Title};
 use agent_core::search::Search;
-use agent_core::session::SessionSummary;
+use agent_core::session::{NewSession, SessionSummary};
 use agent_core::store::{ReadEvents, SessionQuery};
 use agent_core::{Error, Seq};
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
@@ -253,7 +253,11 @@ impl Chat {
         if !title.is_empty() {
             patch = patch.with_title(Title::by_user(title));
         }
-        let handle = self.place.agent.new_session(self.workspace.id, &patch).await?;
+        let agent = &self.place.agent;
+        let new = NewSession::new(agent.effects().new_session_id(), self.workspace.id);
+        let session =
+            agent.workspaces().create_session(new.with_patch(&patch).with_creator(self.actor())).await?;
+        let handle = agent.conversation_by_id(session.id).await?;
         self.go_to(handle).await;
         Ok(())
     }

@@ -65,8 +65,14 @@ impl WorkspaceManager {
         let patch = Patch::new()
             .with_reference(Attributes::SUPERSEDES, now.id.to_string())
             .with_reference(Attributes::SUPERSEDES_HEAD, now.head.get().to_string());
-        let session =
-            self.storage.sessions.plan_fork(from, id, fork).await?.with_patch(&own).with_patch(&patch);
+        let session = self
+            .storage
+            .sessions
+            .plan_fork(from, id, fork)
+            .await?
+            .with_creator(now.creator.clone())
+            .with_patch(&own)
+            .with_patch(&patch);
         let end = match fork.point {
             ForkPoint::Last => Seq::new(u64::MAX),
             _ if from.id != now.id => Seq::new(u64::MAX),

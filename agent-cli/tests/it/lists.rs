@@ -266,6 +266,20 @@ fn workspaces_are_named_by_parts_of_ids() {
     }
 }
 
+/// Who begins a conversation with the program is its creator, also after an edit, which puts another session in its place.
+#[test]
+fn who_begins_a_conversation_is_its_creator() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        site.send("hello\n/edit hello again\n/new second\nin second");
+        let listed = site.json(&["session", "list", "--creator", "user:laptop"]);
+        assert_eq!(listed["items"].as_array().unwrap().len(), 2, "{listed}");
+        let all = site.json(&["session", "list", "--all"]);
+        assert_eq!(all["items"].as_array().unwrap().len(), 3, "with what was edited away: {all}");
+        assert!(all["items"].as_array().unwrap().iter().all(|it| it["creator"] == "user:laptop"), "{all}");
+    }
+}
+
 /// A list is narrowed by the time of the last use: ages, days and local times, on all pages, and by the creator.
 #[tokio::test]
 async fn lists_are_filtered_by_time_and_creator() {

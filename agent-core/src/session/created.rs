@@ -2,7 +2,7 @@
 
 use crate::base::{OwnerId, Seq, SessionId, WorkspaceId};
 use crate::event::{Created, Inherited};
-use crate::model::{Attributes, Lineage, Origin, Patch};
+use crate::model::{Actor, Attributes, Lineage, Origin, Patch};
 use crate::session::key::ConversationKey;
 use crate::session::record::SessionRecord;
 
@@ -118,12 +118,14 @@ pub struct NewSession {
     pub id: SessionId,
     /// Payload of the session's first event.
     pub created: Created,
+    /// Actor of the session's first event, the [creator](SessionRecord::creator) of the session; the actor of the commit if none is set.
+    pub creator: Option<Actor>,
 }
 
 impl NewSession {
     /// Wraps the payload of a session's first event.
     pub(crate) const fn of(id: SessionId, created: Created) -> Self {
-        Self { id, created }
+        Self { id, created, creator: None }
     }
 
     /// Creates an empty session.
@@ -139,6 +141,7 @@ impl NewSession {
                 attributes: Attributes::default(),
                 inherited: Inherited::default(),
             },
+            creator: None,
         }
     }
 
@@ -228,6 +231,25 @@ impl NewSession {
         new.created.owner.clone_from(&parent.owner);
         new.created.depth = parent.depth.saturating_add(1);
         new
+    }
+
+    /// Sets the creator; default none. Events that the same commit appends have their own actors.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::clock::Effects;
+    /// use agent_core::model::{Actor, Role};
+    /// use agent_core::session::NewSession;
+    /// use agent_core::{MemoryStore, Storage, WorkspaceId};
+    ///
+    /// let (store, ann) = (Storage::from(MemoryStore::new()).sessions, Actor::named(Role::User, "ann")?);
+    /// let new = NewSession::new(Effects::default().new_session_id(), WorkspaceId::DEFAULT).with_creator(ann.clone());
+    /// assert_eq!(store.create(new).await?.creator, ann);
+    /// # Ok(()) }
+    /// ```
+    pub fn with_creator(mut self, creator: Actor) -> Self {
+        self.creator = Some(creator);
+        self
     }
 
     /// Applies a patch to the session's attributes.

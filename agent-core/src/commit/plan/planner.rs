@@ -122,7 +122,9 @@ impl<'a> Planner<'a> {
         let inherited = &new.created.inherited;
         check_words(inherited.first_words.as_ref(), inherited.preview.as_ref())?;
         let seq = new.created.lineage.base().next();
-        let event = sealed(commit, seq, NewEvent::of(&body));
+        let mut first = NewEvent::of(&body);
+        first.actor.clone_from(&new.creator);
+        let event = sealed(commit, seq, first);
         let session = SessionRecord::begin(new.id, &event)?;
         Ok(Self {
             commit,
