@@ -50,7 +50,7 @@ pub(crate) const AFTER_HELP: &str = concat!(
     "
 
 If standard input is not a terminal, each line of it is sent and answered in turn. Answers go to standard output, \
-     everything else to standard error.
+     everything else to standard error. On a terminal, Markdown of answers is shown in styles, unless NO_COLOR is set.
 
 Examples:
   chat
