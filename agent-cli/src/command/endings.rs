@@ -1,13 +1,14 @@
 //! `chat session delete` and `chat session erase`.
 
-use agent_core::store::Purged;
 use agent_core::{Error, ErrorKind, SessionId};
+use agent_runtime::retention::Erasure;
 use serde_json::json;
 
 use super::consent::Consent;
 use super::hold::{self, Holder};
 use super::site::Site;
 use crate::failure::{Failure, Result};
+use crate::listing::size;
 use crate::output::print_copies;
 use crate::pick::Picked;
 use crate::screen::counted;
@@ -32,8 +33,8 @@ pub(super) async fn delete(site: &Site<'_>, session: &Picked, purge: bool, conse
     }
     site.manager.delete_session(id).await?;
     let purged = match purge {
-        true => site.manager.purge(id).await.map_err(|error| not_purged(id, error))?,
-        false => Purged::default(),
+        true => site.manager.erase(id).await.map_err(|error| not_purged(id, error))?,
+        false => Erasure::default(),
     };
     let events = purged.events;
     let text = match events {
@@ -41,16 +42,26 @@ pub(super) async fn delete(site: &Site<'_>, session: &Picked, purge: bool, conse
             format!("deleted session {id}; to remove its events, run `chat session delete {id} --purge`")
         }
         0 => format!("deleted session {id}; no events were left to remove"),
-        events => format!("deleted session {id} and removed {}", counted(events, "event")),
+        _ => format!("deleted session {id} and {}", removed(&purged)),
     };
     let pending = purged.rewrite_pending;
     let mut whole = json!({"session": id, "purged_events": events});
     if purge {
+        whole["purged_bytes"] = json!(purged.bytes);
         whole["rewrite_pending"] = json!(pending);
     }
     site.out.result(&whole, &text);
     print_copies(&site.out, pending);
     Ok(())
+}
+
+/// Returns how much was removed.
+fn removed(erased: &Erasure) -> String {
+    let events = counted(erased.events, "event");
+    match erased.bytes {
+        0 => format!("removed {events}"),
+        bytes => format!("removed {events} with {} of content", size(bytes)),
+    }
 }
 
 /// Returns the failure of a purge after a successful deletion.
@@ -74,9 +85,9 @@ pub(super) async fn erase(site: &Site<'_>, session: &Picked, now: bool, consent:
     }
     let erase = site.manager.erase(id);
     let erased = if now { erase.now().await? } else { erase.await? };
-    let text = format!("erased session {id}: removed {}", counted(erased.events, "event"));
+    let text = format!("erased session {id}: {}", removed(&erased));
     let whole = json!({
-        "session": id, "purged_events": erased.events, "needed_by": erased.needed_by,
+        "session": id, "purged_events": erased.events, "purged_bytes": erased.bytes, "needed_by": erased.needed_by,
         "rewrite_pending": erased.rewrite_pending,
     });
     site.out.result(&whole, &text);

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use std::path::Path;
+
 use agent_core::model::{Patch, Title};
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use serde_json::{Value, json};
@@ -307,6 +309,37 @@ fn deletion_reports_what_it_did() {
         let whole: Value = site.json(&["session", "delete", &main]);
         assert_eq!(whole, json!({"session": main, "purged_events": 0}), "{kind}");
     }
+}
+
+/// A removal says how many bytes of content are gone: those that `chat sizes` had counted, and that files had on disk.
+#[test]
+fn a_removal_says_what_it_gave_back() {
+    for kind in KINDS {
+        for removal in [["delete", "--purge"], ["erase", "--now"]] {
+            let site = Site::new(kind);
+            let (main, _) = site.send(&"large ".repeat(10_000));
+            let counted = |site: &Site| site.json(&["sizes"])["bytes"]["total"].as_u64().unwrap();
+            let (bytes, disk) = (counted(&site), disk(site.path()));
+            assert!(bytes > 120_000, "question and answer: {bytes}");
+            let whole = site.json(&["session", removal[0], &main, removal[1], "--yes"]);
+            assert_eq!((whole["purged_bytes"].as_u64(), counted(&site)), (Some(bytes), 0), "{kind}: {whole}");
+            if kind == "files" {
+                let given_back = disk - self::disk(site.path());
+                assert!(given_back >= bytes, "{given_back} of {bytes}");
+            }
+            let (main, _) = site.send(&"large ".repeat(10_000));
+            let output = site.ok(&["session", removal[0], &main, removal[1], "--yes"]);
+            assert!(output.contains(" events with 117 KiB of content"), "{kind}: {output}");
+        }
+    }
+}
+
+/// Returns the bytes of all files in a folder.
+fn disk(folder: &Path) -> u64 {
+    let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap());
+    files
+        .map(|file| if file.path().is_dir() { disk(&file.path()) } else { file.metadata().unwrap().len() })
+        .sum()
 }
 
 /// An error of a SQLite file contains its path and a remedy, and no SQL.

@@ -23,6 +23,10 @@ use agent_core::{Error, ErrorKind, Result, SessionId};
 pub struct Erasure {
     /// Number of events that this call removed.
     pub events: u64,
+    /// Number of bytes of content that this call removed, as the [record](agent_core::session::SessionRecord::content_bytes) counts them: messages, results of
+    /// tools, reasoning and blobs. 0 if events are kept for a fork. The disk has some more free, once the store has given the
+    /// place back.
+    pub bytes: u64,
     /// Session that still reads a part of the events; `None` if nothing is left.
     ///
     /// It was forked from the erased one, or from a deleted fork of it. Erase it, then erase the first session again.
@@ -36,8 +40,12 @@ pub struct Erasure {
 impl Erasure {
     /// Returns the result of both erasures together; `later` was done after this one.
     pub fn and(self, later: Self) -> Self {
-        let (events, needed_by) = (self.events + later.events, self.needed_by.or(later.needed_by));
-        Self { events, needed_by, rewrite_pending: later.rewrite_pending }
+        Self {
+            events: self.events + later.events,
+            bytes: self.bytes.saturating_add(later.bytes),
+            needed_by: self.needed_by.or(later.needed_by),
+            rewrite_pending: later.rewrite_pending,
+        }
     }
 }
 
@@ -192,7 +200,8 @@ impl WorkspaceManager {
             },
             false => None,
         };
-        Ok(Erasure { events: purged.events, needed_by, rewrite_pending: purged.rewrite_pending })
+        let bytes = if needed_by.is_none() { deleted.content_bytes.total() } else { 0 };
+        Ok(Erasure { events: purged.events, bytes, needed_by, rewrite_pending: purged.rewrite_pending })
     }
 
     /// Refuses a session whose lease is held by a living holder, unless the lease is the caller's own.
