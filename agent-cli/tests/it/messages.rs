@@ -1,7 +1,6 @@
 //! Single properties of messages and exit codes.
 
 use std::fs;
-
 use std::path::Path;
 
 use agent_core::model::{Patch, Title};
