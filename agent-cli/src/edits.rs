@@ -111,15 +111,43 @@ impl Chat {
             let now = self.handle.refresh().await?;
             let shown = match (&now.attributes.title, &now.first_words) {
                 (Some(title), _) => title.text.clone(),
-                (None, Some(words)) => format!("{words} (its first words; /title TEXT sets a title)"),
+                (None, Some(words)) => format!(
+                    "{words} (its first words; /title TEXT sets a title, /title auto lets the model write one)"
+                ),
                 (None, None) => "(no title; /title TEXT sets one)".to_owned(),
             };
             self.screen.line(&shown);
             return Ok(());
         }
+        if title == "auto" {
+            return self.generated_title().await;
+        }
         self.handle.set_title(title).await?;
         self.own_head();
         self.screen.note(&format!("(the title is {})", cut(&marked(title))));
+        Ok(())
+    }
+
+    /// Lets the model write the title.
+    async fn generated_title(&mut self) -> agent_core::Result<()> {
+        let Some(model) = self.place.summaries.as_ref().map(|summaries| summaries.0.clone()) else {
+            self.refuse("the offline model writes no titles: type /title TEXT");
+            return Ok(());
+        };
+        let handle = self.handle.clone();
+        let Some(title) = self.unless_interrupted(async move { handle.generate_title(&*model).await }).await
+        else {
+            return Ok(());
+        };
+        match title? {
+            Some(title) => {
+                self.own_head();
+                self.screen.note(&format!("(the title is {})", cut(&marked(&title.text))));
+            }
+            None => {
+                self.screen.note("(the title that was chosen before stays; /title TEXT sets another one)");
+            }
+        }
         Ok(())
     }
 

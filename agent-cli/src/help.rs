@@ -19,7 +19,8 @@ macro_rules! slash_commands {
   /rewind N     go back to message N of /history; what followed is left out
   /branches     list what was edited, retried or taken back; /restore N
                 continues one of them
-  /title [TEXT] show the title of this session, or set it
+  /title [TEXT] show the title of this session, or set it; /title auto: the
+                model writes it
   /copy         copy the last answer to the clipboard of the terminal
   /model [NAME] show the model that answers, or choose another, as --model does
   /attach FILE  send a file with the next message, or alone with an empty

@@ -1,15 +1,10 @@
 //! Summaries of the older part of a conversation, written by the conversation's own model.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_core::{Error, ErrorKind, Result, async_trait};
 use agent_runtime::context::{Messages, ModelMessage};
-use agent_runtime::{
-    LlmProvider, ModelEvent, ModelRequest, PartContent, PartKind, Summarizer, SummaryRequest, Usage,
-    WrittenSummary,
-};
-use futures::TryStreamExt;
+use agent_runtime::{LlmProvider, ModelRequest, Summarizer, SummaryRequest, WrittenSummary, generate_text};
 
 /// Maximum bytes of one message, or of one call's arguments, that the model is shown for a summary.
 const MESSAGE_MAX_BYTES: usize = 8 << 10;
@@ -46,7 +41,7 @@ impl ModelSummaries {
         text.push_str(&format!("Summarise all of this in at most {words} words."));
         let mut request = ModelRequest::new([ModelMessage::user(text)]);
         request.system = Some(TASK.to_owned());
-        let (summary, usage) = answer(&*self.0, request).await?;
+        let (summary, usage) = generate_text(&*self.0, request, max_bytes).await?;
         if summary.trim().is_empty() {
             let text = format!("{}: the model gave no summary; try again", self.0.name());
             return Err(Error::new(ErrorKind::Provider, text));
@@ -93,33 +88,4 @@ fn shortened(text: &str) -> String {
     let head = text.floor_char_boundary(MESSAGE_MAX_BYTES / 2);
     let tail = text.ceil_char_boundary(text.len() - MESSAGE_MAX_BYTES / 2);
     format!("{} […] {}", &text[..head], &text[tail..])
-}
-
-/// Returns the text of a model's answer, without its reasoning, and its usage.
-async fn answer(model: &dyn LlmProvider, request: ModelRequest) -> Result<(String, Usage)> {
-    let mut stream = model.generate(request).await?;
-    let mut used = Usage::default();
-    let (mut text, mut parts) = (String::new(), BTreeMap::<u32, String>::new());
-    while let Some(event) = stream.try_next().await? {
-        match event {
-            ModelEvent::Text(piece) => text.push_str(&piece),
-            ModelEvent::PartStarted { index, kind: PartKind::Text, .. } => {
-                parts.insert(index, String::new());
-            }
-            ModelEvent::Delta { index, text: piece, .. } => {
-                if let Some(part) = parts.get_mut(&index) {
-                    part.push_str(&piece);
-                }
-            }
-            ModelEvent::PartDone { index, part, .. } => {
-                if let PartContent::Text { text: whole, .. } = part.content {
-                    parts.insert(index, whole);
-                }
-            }
-            ModelEvent::Usage(usage) | ModelEvent::Done { usage, .. } => used = usage,
-            _ => {}
-        }
-    }
-    parts.into_values().for_each(|part| text.push_str(&part));
-    Ok((text, used))
 }

@@ -340,6 +340,27 @@ async fn a_person_sees_which_call_was_not_made() {
     assert_eq!(found(folder.path()).await.outcomes(), [agent_core::event::ToolOutcome::Denied]);
 }
 
+/// The model that answers also writes the title, if it is asked to; the list shows it.
+#[tokio::test]
+async fn the_hosted_model_writes_a_title() {
+    let [folder, _] = homes();
+    let server = Server::start(|_| claude("Trains to Oslo", "end_turn"));
+    let mut chat = chat(folder.path(), "anthropic:claude", &anthropic(&server));
+    chat.send("When does it go?");
+    server.next();
+    chat.out.wait_for("Trains to Oslo");
+    chat.send("/title auto");
+    let asked = server.next().body;
+    assert!(
+        asked["system"].to_string().contains("title")
+            && asked["messages"].to_string().contains("When does it go?")
+    );
+    chat.err.wait_for("(the title is Trains to Oslo)");
+    chat.send("/title");
+    chat.out.wait_for_times("Trains to Oslo", 2);
+    assert_eq!(chat.finish(), 0, "{}", chat.err.text());
+}
+
 /// The model that answers also writes the summary: with `/compact`, and in a run whose history is too long. Both are said.
 #[tokio::test]
 async fn the_hosted_model_summarises_its_conversation() {

@@ -12,4 +12,5 @@ pub(crate) mod open;
 mod prompt;
 pub(crate) mod read;
 pub(crate) mod redelivered;
+pub(crate) mod title;
 pub(crate) mod wait;

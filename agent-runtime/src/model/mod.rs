@@ -13,6 +13,7 @@ pub(crate) mod request;
 pub(crate) mod retry;
 pub(crate) mod signed;
 pub(crate) mod summarizer;
+pub(crate) mod text;
 
 /// Returns the bytes in hexadecimal, in lower case.
 pub(crate) fn hex(bytes: &[u8]) -> String {

@@ -115,6 +115,8 @@ fn agent_runtime() {
     send(AgentRuntime::open_main(of(), of()));
     send(AgentRuntime::conversation_by_id(of(), of()));
     send(AgentRuntime::new_session(of(), of(), of()));
+    send(Conversation::generate_title(of(), of()));
+    send(agent_runtime::generate_text(of(), of(), of()));
     send(AgentRuntime::run_pending(of(), of()));
     send(Conversation::refresh(of()));
     send(Conversation::prompt(of(), "text"));

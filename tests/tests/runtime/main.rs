@@ -59,6 +59,7 @@ mod stop;
 mod streams;
 mod takeover;
 mod telemetry;
+mod titles;
 mod tool_payloads;
 mod tools;
 mod turn;
