@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use rustix::termios::tcgetwinsize;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::screen::visible;
+use crate::visible::visible;
 
 /// Lays out rows under headings, two spaces between columns. Lines that are wider than `width` columns are cut.
 pub(crate) fn lines(headings: &[&str], rows: &[Vec<String>], width: Option<usize>) -> Vec<String> {

@@ -34,6 +34,7 @@ mod slash;
 mod stdout;
 mod stores;
 mod summaries;
+mod visible;
 mod zone;
 
 use std::io::{IsTerminal, Write};
@@ -138,7 +139,7 @@ async fn run(cli: Cli) -> ExitCode {
 fn print_usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         // The error quotes the arguments. A failure to write it is ignored.
-        let _ = write!(std::io::stderr(), "{}", screen::visible(&secrets::hidden(error)));
+        let _ = write!(std::io::stderr(), "{}", visible::visible(&secrets::hidden(error)));
     } else {
         stdout::note(error.print().and_then(|()| std::io::stdout().flush()));
     }

@@ -6,7 +6,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt};
 
-use crate::screen::Visible;
+use crate::visible::Visible;
 
 /// Crates of the project, whose messages hold nothing that is said and no keys. Messages of other crates are not shown at
 /// any level: some quote requests, answers and headers, even in warnings.

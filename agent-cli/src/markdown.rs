@@ -5,7 +5,7 @@ use std::mem;
 use anstyle::{AnsiColor, Style};
 use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 
-use crate::screen::visible;
+use crate::visible::visible;
 
 /// Style of code.
 const CODE: Style = AnsiColor::Cyan.on_default();

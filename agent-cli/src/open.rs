@@ -21,9 +21,10 @@ use crate::input::Reader;
 #[cfg(not(feature = "models"))]
 use crate::model::ModelName;
 use crate::offline::{OfflineModel, tools};
-use crate::screen::{Screen, visible};
+use crate::screen::Screen;
 use crate::servers::Servers;
 use crate::summaries::ModelSummaries;
+use crate::visible::visible;
 
 /// Number of earlier inputs that the arrow keys recall.
 const LINES: usize = 200;

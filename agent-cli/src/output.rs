@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 
 use crate::failure::{Result, for_users};
 use crate::layout::{self, terminal_width};
-use crate::screen::{counted, visible, visible_json};
+use crate::screen::counted;
 use crate::stdout;
+use crate::visible::{visible, visible_json};
 
 /// Format of the output.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::failure::{Failure, Result};
 use crate::pick::Picked;
-use crate::screen::visible;
+use crate::visible::visible;
 
 /// Option that confirms in advance.
 #[derive(Clone, Debug, clap::Args)]
