@@ -5,6 +5,9 @@
 //! operations that remove a session remove its log, too. [`audited`] records such operations in an append-only [hidden
 //! session](HiddenSession::Audit) of the tenant.
 //!
+//! The deletion of a tenant removes its audit log, too. [`audited_backend`] records it in the audit log of the tenant
+//! [`audit-of-tenants`](TenantId::audit_of_tenants), which stays.
+//!
 //! Each operation is recorded twice: before it is executed, and with its outcome. If the first entry cannot be written,
 //! the operation is not executed and fails. If the second entry cannot be written, the operation returns its own result,
 //! and its first entry stays without an outcome, as after a crash or if the caller drops the future.
@@ -30,6 +33,7 @@
 
 mod notes;
 mod stores;
+mod tenants;
 
 use std::sync::Arc;
 
@@ -37,7 +41,7 @@ use crate::audit::notes::Notes;
 use agent_core::event::{AuditedOperation, EventPayload, EventType};
 use agent_core::model::Actor;
 use agent_core::store::{HiddenSession, ReadEvents};
-use agent_core::{Error, Result, Seq, SessionStore, Storage, Timestamp};
+use agent_core::{Backend, Error, Result, Seq, SessionStore, Storage, TenantId, Timestamp};
 
 /// Reader of a tenant's audit log. Cloning is cheap; every method may be dropped at any point.
 ///
@@ -76,6 +80,11 @@ impl Audit {
     /// Creates a reader of the audit log in these stores, with the entries of all actors. No I/O.
     pub fn of(storage: &Storage) -> Self {
         Self { sessions: storage.sessions.store().clone() }
+    }
+
+    /// Creates a reader of the deletions of tenants, which [`audited_backend`] records. No I/O.
+    pub fn of_tenants(backend: &dyn Backend) -> Self {
+        Self::of(&backend.tenant(&TenantId::audit_of_tenants()))
     }
 
     /// Lists the entries, newest first, `limit` on a page; the page is empty if nothing was recorded.
@@ -158,4 +167,38 @@ impl Audit {
 pub fn audited(storage: &Storage, actor: Actor) -> Storage {
     let notes = Notes { sessions: storage.sessions.clone(), actor };
     stores::audited(storage, &notes)
+}
+
+/// Returns the same backend, which records each deletion and erasure of a tenant, and the changes within each tenant as
+/// [`audited`] does, as made by `actor`.
+///
+/// Deletions are recorded in the audit log of the tenant [`audit-of-tenants`](TenantId::audit_of_tenants), which is one of
+/// the [tenants](Backend::tenants) of the store from then on: with the name of the tenant, the time, the actor and, when
+/// it is done, the number of removed objects. If the first entry cannot be written, nothing is deleted. An entry without
+/// an outcome means that the deletion was interrupted; call it again, which removes what was left and is recorded too.
+/// A failure after which objects may be gone has the outcome `unknown`; `failed` says that none is.
+///
+/// The tenant `audit-of-tenants` cannot be deleted through this backend: `Denied`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use std::sync::Arc;
+/// # use agent_core::{Backend, MemoryStore, TenantId, WorkspaceId};
+/// # use agent_core::commit::Precondition;
+/// use agent_admin::audit::{Audit, audited_backend};
+///
+/// let backend = audited_backend(Arc::new(MemoryStore::new()), "user:alice".parse()?);
+/// let acme: TenantId = "acme".parse()?;
+/// # let bindings = backend.tenant(&acme).bindings;
+/// # bindings.bind(&"laptop".parse()?, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+/// backend.delete_tenant(&acme).await?;
+///
+/// let newest = &Audit::of_tenants(&*backend).list(1, None).await?.entries[0];
+/// assert_eq!((newest.audited.operation.as_str(), &newest.audited.tenant), ("tenant.delete", &Some(acme)));
+/// assert_eq!(newest.audited.removed.unwrap().devices, 1);
+/// # Ok(()) }
+/// ```
+#[must_use]
+pub fn audited_backend(backend: Arc<dyn Backend>, actor: Actor) -> Arc<dyn Backend> {
+    Arc::new(tenants::AuditedBackend { backend, actor })
 }

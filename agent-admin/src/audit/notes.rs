@@ -17,7 +17,7 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    pub(super) async fn write(&self, audited: &AuditedOperation) -> Result<Seq> {
+    async fn write(&self, audited: &AuditedOperation) -> Result<Seq> {
         let hidden = HiddenSession::Audit.open(&self.sessions).await?;
         let event = NewEvent::of(&EventPayload::SessionOperationAudited(audited.clone()))
             .with_actor(self.actor.clone());
@@ -32,20 +32,35 @@ impl Notes {
         operation: impl Future<Output = Result<T>> + Send,
         changed: impl Fn(&T) -> bool + Send,
     ) -> Result<T> {
-        let begun = self.write(&audited).await.map_err(not_recorded)?;
+        let begun = self.begin(&audited).await?;
         let result = operation.await;
-        let (outcome, error) = match &result {
-            Ok(value) if changed(value) => (OperationOutcome::Done, None),
-            Ok(_) => (OperationOutcome::Unchanged, None),
-            Err(error) if error.write_outcome() == WriteOutcome::Unknown => {
-                (OperationOutcome::Unknown, Some(error.kind().name()))
-            }
-            Err(error) => (OperationOutcome::Failed, Some(error.kind().name())),
+        let outcome = match &result {
+            Ok(value) if changed(value) => OperationOutcome::Done,
+            Ok(_) => OperationOutcome::Unchanged,
+            Err(error) if error.write_outcome() == WriteOutcome::Unknown => OperationOutcome::Unknown,
+            Err(_) => OperationOutcome::Failed,
         };
+        self.end(audited, begun, outcome, result.as_ref().err()).await;
+        result
+    }
+
+    /// Writes the entry before an operation.
+    pub(super) async fn begin(&self, audited: &AuditedOperation) -> Result<Seq> {
+        self.write(audited).await.map_err(not_recorded)
+    }
+
+    /// Writes the entry after an operation that was announced at `begun`; a failure of that is logged.
+    pub(super) async fn end(
+        &self,
+        audited: AuditedOperation,
+        begun: Seq,
+        outcome: OperationOutcome,
+        error: Option<&Error>,
+    ) {
+        let error = error.map(|error| error.kind().name());
         if let Err(error) = self.write(&audited.with_end(begun, outcome, error)).await {
             warn!(%begun, %error, "the outcome of an operation could not be recorded in the audit log");
         }
-        result
     }
 }
 

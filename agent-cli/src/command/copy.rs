@@ -58,7 +58,7 @@ impl Copy {
         // The source is opened first, so that no target is created if it does not exist.
         let (from, converted) = self.from.source().await?;
         let wanted = AllTenants { all_tenants: self.all_tenants };
-        let chosen = choose(&*from, tenant, Some(&wanted)).await?;
+        let chosen = choose(&*from, tenant, Some(&wanted), true).await?;
         let to = self.to.tenants().await?;
         let mut report = CopyReport::default();
         report.damaged.extend(chosen.damaged.iter().cloned());

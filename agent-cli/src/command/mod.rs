@@ -112,10 +112,26 @@ pub(crate) enum Command {
     /// pending, and for all other stores, the command does nothing.
     #[command(after_help = examples!("chat maintain --store sqlite:./notes.db", "chat maintain --json"))]
     Maintain,
-    /// Suspend, terminate, delete or purge sessions by age
+    /// Suspend, terminate, delete or purge sessions by age, or by a file with all rules
     ///
     /// Each rule gives an age in days; at least one rule is required. Pinned sessions are not changed, and no run is
     /// ended. The output lists every examined session with the reason for which it is changed or kept.
+    ///
+    /// With --policy, all rules stand in one file, each may be left out, and ages have a unit (30min, 12h, 90d, 4w):
+    ///
+    ///   [sessions]
+    ///   inactive = "90d"
+    ///   then = "suspend"            # or "terminate"
+    ///   delete_terminated = "30d"
+    ///   delete_archived = "52w"
+    ///   purge_deleted = "30d"
+    ///
+    ///   [workspaces]
+    ///   unused = "90d"              # as `chat workspace gc`, with blobs that no event names and bindings left over
+    ///
+    ///   [store]
+    ///   maintain = true             # as `chat maintain`, in the end
+    #[command(verbatim_doc_comment)]
     Sweep(sweep::Sweep),
     /// List administrative operations, newest first
     ///
@@ -276,7 +292,10 @@ impl Command {
 }
 
 /// Opens the store, executes a command, and closes the store.
-async fn on_store(command: Command, args: &Args) -> Result<()> {
+async fn on_store(mut command: Command, args: &Args) -> Result<()> {
+    if let Command::Sweep(sweep) = &mut command {
+        sweep.read()?;
+    }
     let address = args.address()?;
     let opened = if command.makes_store() { address.tenants().await } else { address.existing().await };
     let store = match opened {
@@ -296,10 +315,18 @@ async fn on_tenants(command: Command, args: &Args, store: &dyn Backend) -> Resul
         let tenant = args.tenant.clone().unwrap_or_default();
         return on_site(command, &Site::new(args, store, &tenant, out)?, false).await;
     }
-    let chosen = tenants::choose(store, args.tenant.as_ref(), command.tenants()).await?;
+    // The audit of tenants is checked like a tenant; to people it is none.
+    let with_audit = matches!(command, Command::Verify { .. } | Command::Rebuild { .. });
+    let chosen = tenants::choose(store, args.tenant.as_ref(), command.tenants(), with_audit).await?;
     let done = on_each(&command, args, store, &chosen).await;
     chosen.print_omitted(&out);
-    done
+    // Also after damage, which is said in the end: what was removed of the rest is to go from the file, too.
+    match &command {
+        Command::Sweep(sweep) if done.as_ref().err().is_none_or(|failure| failure.code == 5) => {
+            sweep.maintain(&out, store).await.and(done)
+        }
+        _ => done,
+    }
 }
 
 /// Executes a command for one tenant after another. Damage in one tenant does not stop the command for the others.

@@ -1,19 +1,24 @@
-//! `chat sweep`: retention rules by the age of sessions.
+//! `chat sweep`: retention rules by the age of sessions and workspaces.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_core::WorkspaceId;
-use agent_runtime::retention::{InactivityPolicy, SweepAction, SweepPolicy};
+use agent_core::{Backend, WorkspaceId};
+use agent_runtime::retention::{
+    GcPolicy, GcReport, InactivityPolicy, RetentionPolicy, SweepAction, SweepPolicy, SweepReport,
+};
 use clap::ValueEnum;
 use serde_json::json;
 
 use super::consent::Consent;
 use super::site::Site;
 use super::tenants::AllTenants;
+use super::workspace::{gc_rows, gc_value};
+use crate::content::{read_text, shown};
 use crate::failure::Result;
 use crate::help::examples;
-use crate::output::{damage, print_copies, retained_row, retained_value, tense};
+use crate::output::{Out, damage, pending, print_copies, retained_row, retained_value, tense};
 use crate::screen::counted;
 
 /// Heading of the rules in the help.
@@ -24,9 +29,10 @@ const RULES: &str = "Rules (at least one)";
 #[command(override_usage = "chat sweep <RULES> [OPTIONS]", after_help = examples!(
     "chat sweep --inactive 30 --dry-run",
     "chat sweep --inactive 90 --then terminate --delete-terminated 180 --yes",
+    "chat sweep --policy retention.toml --all-tenants --dry-run",
 ))]
 #[command(group = clap::ArgGroup::new("rules").required(true).multiple(true)
-    .args(["inactive", "delete_terminated", "delete_archived", "purge_deleted"]))]
+    .args(["inactive", "delete_terminated", "delete_archived", "purge_deleted", "policy"]))]
 pub(crate) struct Sweep {
     /// Age in days from which sessions without events are suspended or terminated
     #[arg(long, value_name = "DAYS", help_heading = RULES)]
@@ -43,6 +49,12 @@ pub(crate) struct Sweep {
     /// Age in days from which the events of deleted sessions are removed, except those that forks read
     #[arg(long, value_name = "DAYS", help_heading = RULES)]
     purge_deleted: Option<u64>,
+    /// TOML file with all rules, also those for unused workspaces and for the maintenance of the store
+    #[arg(long, value_name = "FILE", help_heading = RULES,
+        conflicts_with_all = ["inactive", "delete_terminated", "delete_archived", "purge_deleted", "workspace"])]
+    policy: Option<PathBuf>,
+    #[arg(skip)]
+    read: Option<RetentionPolicy>,
     /// Id of the only workspace to sweep (default: all workspaces)
     #[arg(long, value_name = "ID")]
     workspace: Option<WorkspaceId>,
@@ -68,7 +80,28 @@ enum Then {
 }
 
 impl Sweep {
-    fn policy(&self) -> SweepPolicy {
+    /// Reads the policy once, before anything is done for a tenant: a pipe cannot be read again.
+    pub(super) fn read(&mut self) -> Result<()> {
+        let Some(file) = &self.policy else { return Ok(()) };
+        let text = read_text(file, RetentionPolicy::MAX_BYTES as u64)?;
+        self.read = Some(RetentionPolicy::from_toml(&shown(file).display().to_string(), &text)?);
+        Ok(())
+    }
+
+    fn rules(&self) -> RetentionPolicy {
+        let mut policy = self.read.clone().unwrap_or_else(|| {
+            let mut policy = RetentionPolicy::default();
+            policy.sessions = self.of_options();
+            policy
+        });
+        policy.sessions.report_recent = self.recent;
+        if self.recent {
+            policy.workspaces = policy.workspaces.map(GcPolicy::with_report_recent);
+        }
+        if self.dry_run { policy.with_dry_run() } else { policy }
+    }
+
+    fn of_options(&self) -> SweepPolicy {
         let days = |days: u64| Duration::from_secs(days.saturating_mul(24 * 3600));
         let mut policy = SweepPolicy::new();
         policy.inactive = self.inactive.map(|after| {
@@ -81,33 +114,55 @@ impl Sweep {
         policy.delete_terminated = self.delete_terminated.map(days);
         policy.delete_archived = self.delete_archived.map(days);
         policy.purge_deleted = self.purge_deleted.map(days);
-        (policy.workspace, policy.dry_run) = (self.workspace, self.dry_run);
-        policy.report_recent = self.recent;
+        policy.workspace = self.workspace;
         policy
     }
 
-    /// Returns whether the sweep can be undone.
-    fn is_harmless(&self) -> bool {
-        let removes = self.delete_terminated.or(self.delete_archived).or(self.purge_deleted).is_some();
-        self.dry_run || !(removes || (self.inactive.is_some() && self.then == Then::Terminate))
-    }
-
     pub(super) async fn run(self, site: &Site<'_>) -> Result<()> {
-        if !self.is_harmless() {
+        let rules = self.rules();
+        // A sweep that only suspends can be undone.
+        if !self.dry_run && rules.removes() {
             self.consent.ask_or_preview("this sweep")?;
         }
-        let report = site.manager.sweep(&self.policy()).await?;
+        let report = site.manager.apply(&rules).await?;
+        let collected = rules.workspaces.map(|rule| rule.older_than).zip(report.workspaces);
+        self.print(site, collected, &report.sessions)
+    }
+
+    /// Maintains the store, if the policy says so, when all tenants are done.
+    pub(super) async fn maintain(&self, out: &Out, store: &dyn Backend) -> Result<()> {
+        if self.dry_run || !self.rules().maintain {
+            return Ok(());
+        }
+        let done = store.maintain().await?;
+        if out.is_json() {
+            out.result(&json!({"maintained": pending(&done)}), "");
+        }
+        done.iter().for_each(|it| out.note(&format!("done: {it}")));
+        Ok(())
+    }
+
+    fn print(
+        &self,
+        site: &Site<'_>,
+        collected: Option<(Duration, GcReport)>,
+        report: &SweepReport,
+    ) -> Result<()> {
         let swept: Vec<_> = report
             .swept
             .iter()
             .map(|entry| json!({"session": entry.session, "action": action_name(entry.action)}))
             .collect();
         let retained: Vec<_> = report.retained.iter().map(retained_value).collect();
-        let whole = json!({
+        let mut whole = json!({
             "dry_run": self.dry_run, "examined": report.examined, "swept": swept, "retained": retained,
             "damaged": damage(&report.damaged), "rewrite_pending": report.rewrite_pending,
         });
         let mut rows = Vec::new();
+        if let Some((age, gc)) = &collected {
+            whole["workspaces"] = gc_value(gc, self.dry_run);
+            rows = gc_rows(gc, *age, self.dry_run);
+        }
         for entry in &report.swept {
             let what = tense(action_name(entry.action), self.dry_run);
             let why = format!("{} since {}", entry.state, entry.last_used);
@@ -115,7 +170,21 @@ impl Sweep {
         }
         rows.extend(report.retained.iter().map(retained_row));
         if !rows.is_empty() || site.out.is_json() {
-            site.out.table(&whole, &["SESSION", "WHAT", "WHY"], &rows);
+            let first = if collected.is_some() { "OBJECT" } else { "SESSION" };
+            site.out.table(&whole, &[first, "WHAT", "WHY"], &rows);
+        }
+        self.print_counts(site, collected.as_ref().map(|(_, gc)| gc), report)
+    }
+
+    fn print_counts(&self, site: &Site<'_>, gc: Option<&GcReport>, report: &SweepReport) -> Result<()> {
+        if let Some(gc) = gc {
+            site.out.note(&format!(
+                "{} examined: {} {}, {} kept",
+                counted(gc.examined, "workspace"),
+                gc.collected.len() + gc.finished.len(),
+                tense("deleted", self.dry_run),
+                gc.retained.len()
+            ));
         }
         // A session may be purged in part, and is then in both lists.
         let kept: BTreeSet<_> = report.retained.iter().map(|it| it.id).collect();
@@ -127,8 +196,12 @@ impl Sweep {
             counted(report.examined, "session"),
             changed.len()
         ));
-        print_copies(&site.out, report.rewrite_pending);
-        site.named(&report.damaged)
+        print_copies(&site.out, report.rewrite_pending || gc.is_some_and(|gc| gc.rewrite_pending));
+        let mut damaged = gc.map_or_else(Vec::new, |gc| gc.damaged.clone());
+        damaged.extend(report.damaged.iter().cloned());
+        damaged.sort();
+        damaged.dedup();
+        site.named(&damaged)
     }
 }
 

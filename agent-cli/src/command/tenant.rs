@@ -1,5 +1,6 @@
 //! `chat tenant`.
 
+use agent_admin::audit::{Audit, audited_backend};
 use agent_core::store::{BindingQuery, Page, SessionQuery, WorkspaceQuery, pages};
 use agent_core::{Backend, Storage, TenantId};
 use agent_storage_fs::FsConfig;
@@ -8,6 +9,7 @@ use futures::TryStreamExt;
 use futures::stream::BoxStream;
 use serde_json::json;
 
+use super::audit::Rows;
 use super::consent::Consent;
 use super::copy::Copy;
 use super::tenants::{absent, all};
@@ -43,7 +45,8 @@ pub(crate) enum TenantCommand {
     },
     /// Delete all data of a tenant permanently: workspaces, sessions, devices and audit
     ///
-    /// Refused while a session of the tenant runs. An interrupted deletion is completed by the same command. In a SQLite
+    /// Refused while a session of the tenant runs. That the tenant was deleted, by whom and when, stays in the audit of
+    /// tenants, which `chat tenant audit` shows. An interrupted deletion is completed by the same command. In a SQLite
     /// file, copies of rows may be left in unused parts until `chat maintain` rewrites it; --now does both.
     #[command(after_help = examples!("chat tenant delete acme --dry-run", "chat tenant delete acme", "chat tenant delete acme --now"))]
     Delete {
@@ -58,6 +61,14 @@ pub(crate) enum TenantCommand {
         #[command(flatten)]
         consent: Consent,
     },
+    /// List the deletions of tenants, newest first
+    ///
+    /// Shows the time, the device, the outcome, the tenant and what was removed. Every deletion has two entries, its start
+    /// and its end; one without an end was cut off, and `chat tenant delete` completes it. The list is kept in the store and
+    /// stays when the tenants are gone; `chat verify --all-tenants` and `chat copy --all-tenants` include it as the tenant
+    /// audit-of-tenants.
+    #[command(after_help = examples!("chat tenant audit", "chat tenant audit --limit 1000 --json"))]
+    Audit(Rows),
 }
 
 /// Parses the target of an export: the address of a store if it has a known prefix, else a folder.
@@ -77,11 +88,13 @@ impl TenantCommand {
             return export(args, &name, to, progress).await;
         }
         let store = args.address()?.existing().await?;
+        let store = audited_backend(store, args.actor()?);
         let (out, there) = (Out::new(args.json), &*store);
         let work = async {
             match self {
                 Self::Delete { name, dry_run: true, .. } => preview(&out, there, &name).await,
                 Self::Delete { name, now, consent, .. } => delete(&out, there, &name, now, &consent).await,
+                Self::Audit(rows) => rows.print(&out, &Audit::of_tenants(there)).await,
                 _ => list(&out, there).await,
             }
         };

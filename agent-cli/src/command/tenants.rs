@@ -26,21 +26,23 @@ pub(crate) struct Chosen {
     pub(crate) damaged: Vec<Damaged>,
 }
 
-/// Selects the tenants by the options. A named tenant must exist.
+/// Selects the tenants by the options. A named tenant must exist. With `with_audit`, the audit of tenants is one of all.
 pub(crate) async fn choose(
     store: &dyn Backend,
     named: Option<&TenantId>,
     all_tenants: Option<&AllTenants>,
+    with_audit: bool,
 ) -> Result<Chosen> {
     let one = named.cloned().unwrap_or_default();
     if named.is_none() && all_tenants.is_none() {
         return Ok(Chosen { tenants: vec![one], is_all: false, others: None, damaged: Vec::new() });
     }
-    let (there, damaged) = all(store).await?;
-    if all_tenants.is_some_and(|all| all.all_tenants) {
+    let is_all = all_tenants.is_some_and(|all| all.all_tenants);
+    let (there, damaged) = if is_all && with_audit { every(store).await? } else { all(store).await? };
+    if is_all {
         return Ok(Chosen { tenants: there, is_all: true, others: Some(0), damaged });
     }
-    if named.is_some() && !there.contains(&one) {
+    if named.is_some() && !there.contains(&one) && one != TenantId::audit_of_tenants() {
         return Err(absent(&one, &there));
     }
     let others = there.iter().filter(|tenant| **tenant != one).count();
@@ -71,8 +73,15 @@ impl Chosen {
     }
 }
 
-/// Returns the tenants with data, and the damage of their list.
+/// Returns the tenants with data, without the audit of tenants, and the damage of their list.
 pub(super) async fn all(store: &dyn Backend) -> Result<(Vec<TenantId>, Vec<Damaged>)> {
+    let (mut all, damaged) = every(store).await?;
+    all.retain(|tenant| *tenant != TenantId::audit_of_tenants());
+    Ok((all, damaged))
+}
+
+/// Returns all tenants with data, the one with the audit of tenants among them.
+async fn every(store: &dyn Backend) -> Result<(Vec<TenantId>, Vec<Damaged>)> {
     let (mut all, mut damaged): (Vec<TenantId>, _) = (Vec::new(), Vec::new());
     loop {
         let page = store.tenants(all.last().cloned()).await?;

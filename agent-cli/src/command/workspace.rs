@@ -8,7 +8,7 @@ use agent_core::{ErrorKind, WorkspaceId};
 use agent_runtime::NewWorkspace;
 use agent_runtime::retention::{GcPolicy, GcReport};
 use clap::Subcommand;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::consent::Consent;
 use super::site::Site;
@@ -207,17 +207,11 @@ async fn show(site: &Site<'_>, id: WorkspaceId) -> Result<()> {
 }
 
 async fn gc(site: &Site<'_>, days: u64, dry_run: bool, watch: u64) -> Result<()> {
-    let mut policy = GcPolicy::days(days).with_watch(Duration::from_secs(watch));
+    let mut policy = GcPolicy::days(days).with_watch(Duration::from_secs(watch)).with_report_recent();
     policy.dry_run = dry_run;
-    let report = site.manager.gc(policy.with_report_recent()).await?;
-    let retained: Vec<_> = report.retained.iter().map(retained_value).collect();
-    let whole = json!({
-        "dry_run": dry_run, "examined": report.examined, "collected": report.collected,
-        "finished": report.finished, "orphans": report.orphans, "unbound": report.unbound,
-        "retained": retained, "damaged": damage(&report.damaged), "blobs": report.blobs,
-        "rewrite_pending": report.rewrite_pending,
-    });
-    let rows = gc_rows(&report, days, dry_run);
+    let report = site.manager.gc(policy).await?;
+    let whole = gc_value(&report, dry_run);
+    let rows = gc_rows(&report, policy.older_than, dry_run);
     if !rows.is_empty() || site.out.is_json() {
         site.out.table(&whole, &["OBJECT", "WHAT", "WHY"], &rows);
     }
@@ -232,10 +226,27 @@ async fn gc(site: &Site<'_>, days: u64, dry_run: bool, watch: u64) -> Result<()>
     site.named(&report.damaged)
 }
 
-/// Returns the rows of the table of `workspace gc`.
-fn gc_rows(report: &GcReport, days: u64, dry_run: bool) -> Vec<Vec<String>> {
+/// Returns the result of gc as JSON.
+pub(super) fn gc_value(report: &GcReport, dry_run: bool) -> Value {
+    let retained: Vec<_> = report.retained.iter().map(retained_value).collect();
+    json!({
+        "dry_run": dry_run, "examined": report.examined, "collected": report.collected,
+        "finished": report.finished, "orphans": report.orphans, "unbound": report.unbound,
+        "retained": retained, "damaged": damage(&report.damaged), "blobs": report.blobs,
+        "rewrite_pending": report.rewrite_pending,
+    })
+}
+
+/// Returns the rows of the table of what gc did with workspaces that were not used for longer than `age`.
+pub(super) fn gc_rows(report: &GcReport, age: Duration, dry_run: bool) -> Vec<Vec<String>> {
     let row = |object: String, what: &str, why: &str| vec![object, tense(what, dry_run), why.to_owned()];
-    let unused = format!("not used for more than {}", counted(days, "day"));
+    let minutes = age.as_secs() / 60;
+    let age = match (minutes % (24 * 60), minutes % 60) {
+        (0, _) => counted(minutes / (24 * 60), "day"),
+        (_, 0) => counted(minutes / 60, "hour"),
+        _ => counted(minutes, "minute"),
+    };
+    let unused = format!("not used for more than {age}");
     let mut rows = Vec::new();
     rows.extend(report.collected.iter().map(|id| row(format!("workspace {id}"), "deleted", &unused)));
     let interrupted = "its deletion was interrupted";

@@ -29,6 +29,7 @@ mod read_only;
 mod refusals;
 #[cfg(unix)]
 mod restore;
+mod retention;
 mod searches;
 mod sessions;
 mod site;

@@ -41,10 +41,12 @@ const COMMANDS: &[&[&str]] = &[
     &["tenant", "list"],
     &["tenant", "export", "default", "sqlite:FOLDER/copy.db"],
     &["tenant", "delete", "default", "--yes"],
+    &["tenant", "audit"],
     &["config", "show", "--config", "FOLDER/host.toml"],
     &["copy", "STORE", "sqlite:FOLDER/copy.db"],
     &["backup", "FOLDER/backup.db"],
     &["sweep", "--inactive", "0", "--dry-run"],
+    &["sweep", "--policy", "FOLDER/retention.toml", "--yes"],
     &["audit"],
     &["search", "hello"],
     &["session", "restore", "ID", "--from", "FOLDER/document.json"],
@@ -86,6 +88,7 @@ impl Stocked {
         let (id, workspace) = site.send("/attach areas/memory/c.md\n/attach large.md\nhello\nagain");
         let fork = site.ok(&["session", "fork", &id]).trim().to_owned();
         fs::write(folder.join("host.toml"), "provider = 'claude'").unwrap();
+        fs::write(folder.join("retention.toml"), "[sessions]\ninactive = '0d'\n").unwrap();
         site.ok(&["area", "put", &workspace, "memory", "notes/a.md", "areas/memory/c.md"]);
         fs::write(folder.join("document.json"), site.ok(&["session", "export", &id])).unwrap();
         let files = site.json(&["session", "files", &id]);

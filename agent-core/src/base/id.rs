@@ -318,6 +318,19 @@ impl TenantId {
         Self(text.into())
     }
 
+    /// Returns the tenant `audit-of-tenants`, whose audit log has the deletions of tenants. It serves nobody, and is there
+    /// from the first recorded deletion on.
+    ///
+    /// ```
+    /// use agent_core::TenantId;
+    ///
+    /// assert_eq!(TenantId::audit_of_tenants(), "audit-of-tenants".parse()?);
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn audit_of_tenants() -> Self {
+        Self("audit-of-tenants".into())
+    }
+
     /// Returns the text; safe as a path component and as a key on every supported platform.
     pub fn as_str(&self) -> &str {
         &self.0

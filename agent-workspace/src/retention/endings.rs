@@ -16,6 +16,7 @@ use crate::contested::Attempts;
 use crate::manager::{ATTEMPTS, WorkspaceManager};
 use crate::retention::delete::refuse_hidden;
 use crate::retention::gc::{Collector, GcPolicy, GcReport};
+use crate::retention::policy::{RetentionPolicy, RetentionReport};
 use crate::retention::sweep::{SweepPolicy, SweepReport, Sweeper};
 
 /// Treatment of a session that is replaced by another.
@@ -106,6 +107,38 @@ impl WorkspaceManager {
     pub async fn sweep(&self, policy: &SweepPolicy) -> Result<SweepReport> {
         self.refuse_owner("sweep")?;
         Sweeper(self).run(policy).await
+    }
+
+    /// Applies all rules of a policy: [`gc`](Self::gc) of unused workspaces, then the [`sweep`](Self::sweep) of sessions.
+    ///
+    /// [`RetentionPolicy::maintain`] is for the whole store, and left to the host.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-runtime/doc/workspaces.rs"));
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let (manager, long_ago) = managers();
+    /// use agent_runtime::retention::RetentionPolicy;
+    ///
+    /// // `long_ago` is a manager whose clock shows 1970.
+    /// let old = long_ago.create(NewWorkspace::new("Old")).await?;
+    /// let text = "[workspaces]\nunused = '90d'\n[sessions]\npurge_deleted = '30d'";
+    /// let policy = RetentionPolicy::from_toml("retention.toml", text)?;
+    ///
+    /// let report = manager.apply(&policy).await?;
+    /// assert_eq!(report.workspaces.unwrap().collected, [old.id]);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of both. If an age is beyond its maximum, nothing was done.
+    pub async fn apply(&self, policy: &RetentionPolicy) -> Result<RetentionReport> {
+        policy.sessions.check()?;
+        let workspaces = match policy.workspaces {
+            Some(policy) => Some(self.gc(policy).await?),
+            None => None,
+        };
+        Ok(RetentionReport { workspaces, sessions: self.sweep(&policy.sessions).await? })
     }
 
     /// Removes the bytes of a deleted session, and of the deleted ones that it has [superseded](Self::superseded), except the events that

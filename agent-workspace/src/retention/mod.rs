@@ -3,6 +3,7 @@
 //! - [`delete`](crate::WorkspaceManager::delete) removes a workspace, [`erase`](crate::WorkspaceManager::erase) one session.
 //! - [`gc`](crate::WorkspaceManager::gc) collects unused workspaces, and finishes interrupted deletions.
 //! - [`sweep`](crate::WorkspaceManager::sweep) suspends, ends, deletes and purges sessions by their age.
+//! - [`apply`](crate::WorkspaceManager::apply) does both, by a [`RetentionPolicy`] that is read from one file.
 //!
 //! Each can be repeated at any time, by several hosts at once, and after a crash at any step.
 //!
@@ -14,6 +15,7 @@ mod endings;
 mod erase;
 mod gc;
 mod lease;
+mod policy;
 mod sweep;
 
 use std::fmt;
@@ -26,6 +28,7 @@ pub use delete::refuse_hidden;
 pub use endings::OldSessionAction;
 pub use erase::{Erase, Erasure};
 pub use gc::{GcPolicy, GcReport};
+pub use policy::{RetentionPolicy, RetentionReport};
 pub use sweep::{InactivityPolicy, SweepAction, SweepEntry, SweepPolicy, SweepReport};
 
 use agent_core::session::SessionRecord;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::manager::WorkspaceManager;
 use crate::retention::gc::is_race;
@@ -42,7 +42,8 @@ pub struct SweepPolicy {
 }
 
 /// Treatment of an inactive session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 #[doc(alias = "Inactive")]
 pub enum InactivityPolicy {
@@ -102,6 +103,18 @@ impl SweepPolicy {
 
         /// Includes sessions that were used recently in [`SweepReport::retained`].
         pub fn with_report_recent() => report_recent = true;
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        for (noun, age) in [
+            ("an age of inactive sessions", self.inactive.map(|(after, _)| after)),
+            ("an age of terminated sessions", self.delete_terminated),
+            ("an age of archived sessions", self.delete_archived),
+            ("an age of deleted sessions", self.purge_deleted),
+        ] {
+            check_time(noun, age.unwrap_or_default(), AGE_MAX)?;
+        }
+        Ok(())
     }
 
     /// Returns the query for the sessions that a rule looks at: those without activity since `cutoff`, unless recent ones
@@ -176,14 +189,7 @@ pub(super) struct Sweeper<'a>(pub(super) &'a WorkspaceManager);
 
 impl Sweeper<'_> {
     pub(super) async fn run(&self, policy: &SweepPolicy) -> Result<SweepReport> {
-        for (noun, age) in [
-            ("an age of inactive sessions", policy.inactive.map(|(after, _)| after)),
-            ("an age of terminated sessions", policy.delete_terminated),
-            ("an age of archived sessions", policy.delete_archived),
-            ("an age of deleted sessions", policy.purge_deleted),
-        ] {
-            check_time(noun, age.unwrap_or_default(), AGE_MAX)?;
-        }
+        policy.check()?;
         let mut report = SweepReport::default();
         let now = self.0.storage.effects().now();
         if let Some((after, then)) = policy.inactive {

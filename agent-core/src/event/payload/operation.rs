@@ -1,9 +1,9 @@
-//! Operations on workspaces, devices and whole sessions, as events of the audit.
+//! Operations on workspaces, devices, whole sessions and tenants, as events of the audit.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::text::{check_text, words};
-use crate::base::{DeviceId, Result, Seq, SessionId, WorkspaceId};
+use crate::base::{DeviceId, Result, Seq, SessionId, TenantId, WorkspaceId};
 use crate::setters;
 
 words! {
@@ -29,6 +29,8 @@ words! {
         DeleteSession = "session.delete",
         /// Removal of the bytes of a deleted session.
         PurgeSession = "session.purge",
+        /// Removal of all data of a tenant.
+        DeleteTenant = "tenant.delete",
         /// Operation of a newer version of this library.
         Newer = "newer",
     } newer = Some(Self::Newer)
@@ -50,9 +52,37 @@ words! {
     } newer = Some(Self::Newer)
 }
 
+/// Number of the objects that the deletion of a tenant removed.
+///
+/// ```
+/// use agent_core::event::{AuditedOperation, Operation, RemovedObjects};
+///
+/// let deletion = AuditedOperation::new(Operation::DeleteTenant).with_tenant(&"acme".parse()?);
+/// let deletion = deletion.with_removed(RemovedObjects::new(1, 12, 3));
+/// assert_eq!(deletion.removed.unwrap().sessions, 12);
+/// # Ok::<(), agent_core::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RemovedObjects {
+    /// Number of workspaces, tombstones included.
+    pub workspaces: u64,
+    /// Number of sessions, hidden ones and tombstones included.
+    pub sessions: u64,
+    /// Number of device bindings.
+    pub devices: u64,
+}
+
+impl RemovedObjects {
+    /// Creates the numbers of workspaces, sessions and devices.
+    pub const fn new(workspaces: u64, sessions: u64, devices: u64) -> Self {
+        Self { workspaces, sessions, devices }
+    }
+}
+
 /// Payload of `session.operation_audited`: the announcement of an operation, or its outcome.
 ///
-/// Holds only ids and names of devices: no texts, and no configuration.
+/// Holds only ids, names of devices and tenants, and numbers: no texts, and no configuration.
 ///
 /// ```
 /// use agent_core::clock::Effects;
@@ -86,6 +116,12 @@ pub struct AuditedOperation {
     /// Device that is changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceId>,
+    /// Tenant that is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
+    /// Number of the objects that were removed with the tenant; `None` unless the operation was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed: Option<RemovedObjects>,
     /// Event that announced the operation before it was done; `None` in that event itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Seq>,
@@ -105,6 +141,8 @@ impl AuditedOperation {
             workspace: None,
             session: None,
             device: None,
+            tenant: None,
+            removed: None,
             begun: None,
             outcome: None,
             error: None,
@@ -120,6 +158,12 @@ impl AuditedOperation {
 
         /// Sets the device.
         pub fn with_device(device: &DeviceId) => device = Some(device.clone());
+
+        /// Sets the tenant.
+        pub fn with_tenant(tenant: &TenantId) => tenant = Some(tenant.clone());
+
+        /// Sets what was removed with the tenant.
+        pub const fn with_removed(objects: RemovedObjects) => removed = Some(objects);
     }
 
     /// Sets the outcome of the operation announced at `begun` and, if it failed, the name of the error's kind.

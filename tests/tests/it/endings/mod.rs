@@ -14,3 +14,4 @@ mod provider_rules;
 mod races;
 pub(crate) mod site;
 mod sweep;
+mod tenants;
