@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::audit::audited;
 use crate::audit::notes::Notes;
+use crate::audit::stores::audited;
 use agent_core::event::{AuditedOperation, Operation, OperationOutcome, RemovedObjects};
 use agent_core::model::Actor;
 use agent_core::store::{Damaged, DeletedTenant, Page, Pending};
@@ -20,6 +20,10 @@ pub(super) struct AuditedBackend {
 }
 
 impl AuditedBackend {
+    fn notes(&self, storage: &Storage) -> Notes {
+        Notes { sessions: storage.sessions.clone(), actor: self.actor.clone() }
+    }
+
     /// Executes a deletion between its two entries.
     async fn around(
         &self,
@@ -32,7 +36,7 @@ impl AuditedBackend {
                 format!("tenant {place} has the audit of deleted tenants, which can only be appended to");
             return Err(Error::new(ErrorKind::Denied, text));
         }
-        let notes = Notes { sessions: self.backend.tenant(&place).sessions, actor: self.actor.clone() };
+        let notes = self.notes(&self.backend.tenant(&place));
         let audited = AuditedOperation::new(Operation::DeleteTenant).with_tenant(tenant);
         let begun = notes.begin(&audited).await?;
         let result = deletion.await;
@@ -57,7 +61,8 @@ impl AuditedBackend {
 #[async_trait]
 impl Backend for AuditedBackend {
     fn tenant(&self, tenant: &TenantId) -> Storage {
-        audited(&self.backend.tenant(tenant), self.actor.clone())
+        let storage = self.backend.tenant(tenant);
+        audited(&storage, &self.notes(&storage))
     }
 
     async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {

@@ -293,6 +293,31 @@ async fn copy_names_the_tenants_it_skipped() {
     assert_eq!(here.json(&["copy", &from, &to, "--all-tenants"])["other_tenants"], json!(0));
 }
 
+/// A folder that has something else is not made a store: no file of the store is mixed with what is there. The program's own
+/// configuration is no hindrance.
+#[test]
+fn a_folder_with_other_files_becomes_no_store() {
+    let site = Site::new("files");
+    fs::create_dir(site.path().join("data")).unwrap();
+    fs::write(site.path().join("data/config.toml"), "").unwrap();
+    fs::write(site.path().join("data/letter.txt"), "mine").unwrap();
+    let message =
+        "/data holds no store and is not empty: it has \"letter.txt\"; name an empty folder, or a new one";
+    site.fails(&["workspace", "create", "--name", "first"], 1, message);
+    let ran = site.typed(&[], "hello\n");
+    assert!(ran.code == 1 && ran.err.contains(message), "{ran:?}");
+    assert_eq!(fs::read_dir(site.path().join("data")).unwrap().count(), 2);
+    let other = Site::new("sqlite");
+    other.send("hello");
+    let to = format!("files:{}/data", site.path().display());
+    other.fails(&["copy", &other.address(), &to], 1, message);
+
+    fs::remove_file(site.path().join("data/letter.txt")).unwrap();
+    site.send("hello");
+    fs::write(site.path().join("data/letter.txt"), "mine").unwrap();
+    site.send("again");
+}
+
 /// Commands that read a store fail if it does not exist, and create nothing.
 #[test]
 fn mistyped_path_is_an_error_not_an_empty_store() {

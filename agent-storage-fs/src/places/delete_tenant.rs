@@ -66,7 +66,7 @@ pub(crate) fn is_unfinished(env: &Env, root: &Path) -> Result<bool> {
     Ok(env.list(root)?.iter().any(|(name, _)| name == layout::DELETION || is_removable(name)))
 }
 
-fn is_removable(name: &OsStr) -> bool {
+pub(crate) fn is_removable(name: &OsStr) -> bool {
     name.to_str().is_some_and(|text| text.starts_with('.') && text.contains(DELETED))
 }
 
@@ -159,7 +159,7 @@ fn find(tenant: &Tenant) -> Result<Found> {
     Ok(found)
 }
 
-fn is_of_bindings(name: &str) -> bool {
+pub(crate) fn is_of_bindings(name: &str) -> bool {
     let parts = [
         (layout::BINDINGS, ".damaged-"),
         (layout::BINDING_CHANGES, ".damaged-"),

@@ -1,12 +1,13 @@
 //! Tenants of a store: which there are.
 
 use agent_core::store::{Damaged, Page};
-use agent_core::{Result, TenantId};
+use agent_core::text::quoted;
+use agent_core::{Error, Result, TenantId};
 
 use crate::error::{failed, is_own};
 use crate::medium::env::Env;
-use crate::medium::layout::{Layout, id_of, is_strange};
-use crate::places::delete_tenant::is_unfinished;
+use crate::medium::layout::{self, Layout, id_of, is_strange, is_temp};
+use crate::places::delete_tenant::{is_of_bindings, is_removable, is_unfinished};
 
 /// Returns whether the root contains anything that a store created.
 pub(crate) fn holds_store(env: &Env) -> Result<bool> {
@@ -19,6 +20,30 @@ pub(crate) fn holds_store(env: &Env) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// Checks that a folder without a store can become one: it has nothing but what a store writes, or its host beside it before it is
+/// first opened.
+///
+/// # Errors
+///
+/// `InvalidInput`, with the first entry that is something else: the folder is a home directory or the like.
+pub(crate) fn check_free(env: &Env) -> Result<()> {
+    // Another process may have created the store since it was looked for. A volume that was just made has `lost+found`.
+    let own =
+        [layout::WORKSPACES, "tenants", layout::CONFIG, layout::INDEX, layout::DEVICES, layout::DELETION];
+    let own = [&own[..], &[layout::BLOBS, "lock", "lost+found"]].concat();
+    let others = env.list(&env.root)?.into_iter().map(|(name, _)| name).filter(|name| {
+        let text = name.to_string_lossy();
+        !(own.contains(&&*text) || is_temp(&text) || is_of_bindings(&text) || is_removable(name))
+    });
+    others.min().map_or(Ok(()), |name| {
+        Err(Error::invalid(format!(
+            "the folder {} holds no store and is not empty: it has {}; name an empty folder, or a new one",
+            env.root.display(),
+            quoted(&name.to_string_lossy())
+        )))
+    })
 }
 
 /// Returns the tenants that have data. The tenant `default`, whose check names folders that no tenant has, is one of them if

@@ -126,7 +126,11 @@ impl FsStore {
         let there = working(&env.open, move || match probed.io.stat(&probed.root) {
             Ok(stat) if stat.kind == Kind::Folder => {
                 probed.saw(&probed.root);
-                tenants::holds_store(&probed)
+                let there = tenants::holds_store(&probed)?;
+                if !there && create {
+                    tenants::check_free(&probed)?;
+                }
+                Ok(there)
             }
             Ok(_) => Err(failed("use the folder", &probed.root, std::io::ErrorKind::NotADirectory.into())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),

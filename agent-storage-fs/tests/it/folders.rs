@@ -206,6 +206,7 @@ async fn only_own_leftovers_over_an_hour_old_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let now = Duration::from_micros(u64::try_from(effects.now().as_micros()).unwrap());
+    let store = hasty(folder.path()).await;
     let minutes = |minutes: u64| UNIX_EPOCH + now - Duration::from_secs(60 * minutes);
     let leave = |name: &str, modified| {
         let path = folder.path().join(name);
@@ -219,7 +220,7 @@ async fn only_own_leftovers_over_an_hour_old_are_removed() {
         leave(".gitignore", minutes(90)),
         leave("ideas.new-and-old", minutes(90)),
     ];
-    bind(&hasty(folder.path()).await, &effects).await.unwrap();
+    bind(&store, &effects).await.unwrap();
     assert!(!old.exists());
     for path in others {
         assert!(path.exists(), "{}", path.display());
@@ -442,4 +443,37 @@ async fn oversized_file_is_not_read_into_memory() {
             }
         }
     }
+}
+
+/// A folder that has something else is not made a store: a home directory, a source checkout. What the host puts beside a store before
+/// it is first opened is no hindrance, nor is anything once there is a store.
+#[tokio::test]
+async fn a_folder_with_something_else_becomes_no_store() {
+    let effects = Effects::default();
+    for (name, is_folder) in [(".bashrc", false), (".git", true), ("photos", true), ("index.html", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join(name);
+        if is_folder {
+            fs::create_dir(&other).unwrap()
+        } else {
+            fs::write(&other, "mine").unwrap()
+        }
+        fs::write(folder.path().join("zebra.txt"), "mine").unwrap();
+        let error = FsConfig::new(folder.path()).open().await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{error}");
+        let place = folder.path().display();
+        let text = format!(
+            "the folder {place} holds no store and is not empty: it has \"{name}\"; name an empty folder, or a new one"
+        );
+        assert_eq!(error.to_string(), text);
+        let error = FsConfig::new(folder.path()).with_create(false).open().await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::NotFound, "nothing is created: {error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("config.toml"), "").unwrap();
+    fs::create_dir(folder.path().join("lost+found")).unwrap();
+    bind(&hasty(folder.path()).await, &effects).await.unwrap();
+    fs::write(folder.path().join("notes.txt"), "mine").unwrap();
+    create(&hasty(folder.path()).await, &effects).await.unwrap();
 }

@@ -225,6 +225,7 @@ fn agent_workspace() {
     send(WorkspaceManager::delete(of(), of()));
     send(WorkspaceManager::gc(of(), of()));
     send(WorkspaceManager::sweep(of(), of()));
+    send(WorkspaceManager::apply(of(), of()));
     send(WorkspaceManager::purge(of(), of()));
     send(WorkspaceManager::reset(of(), of(), of()));
     send(WorkspaceManager::successor(of(), of(), of(), of()));
