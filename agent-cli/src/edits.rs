@@ -166,7 +166,7 @@ impl Chat {
         let mut args = self.args.clone();
         args.model = name.parse().map_err(|why: String| Failure::new(2, "invalid_input", why))?;
         let (storage, data) = (self.place.agent.storage().clone(), self.place.data.clone());
-        let servers = Servers::new(&args)?;
+        let servers = Servers::new(&args).await?;
         let place = agent_on(storage, servers, data, &args, &self.device, ToolMode::Direct)?;
         let handle = place.agent.conversation_by_id(self.handle.id()).await?;
         let former = std::mem::replace(&mut self.place, place);

@@ -48,7 +48,7 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat> {
 
 /// Opens the store, and the agent on it, whose own tools have this mode.
 pub(crate) async fn agent(args: &Args, device: &DeviceId, mode: ToolMode) -> Result<ChatContext> {
-    let servers = Servers::new(args)?;
+    let servers = Servers::new(args).await?;
     let address = args.address()?;
     let tenant = args.tenant.clone().unwrap_or_default();
     let storage = args.of_owner(address.tenants().await?.tenant(&tenant));

@@ -1,6 +1,41 @@
-//! Secrets on the command line: errors quote its arguments without the password that an address may have.
+//! Secrets on the command line and in the environment. Errors quote arguments without the password that an address may have.
 
+#[cfg(feature = "mcp")]
+use agent_core::{Error, Result, WorkspaceId, async_trait};
+#[cfg(feature = "mcp")]
+use agent_runtime::secrets::{Secret, SecretName, SecretSource};
 use clap::error::ContextValue;
+
+/// Secrets that the configuration names: that of the name `git.hub` is the value of `AGENT_SECRET_GIT_HUB`.
+#[cfg(feature = "mcp")]
+#[derive(Debug)]
+pub(crate) struct Variables;
+
+#[cfg(feature = "mcp")]
+#[async_trait]
+impl SecretSource for Variables {
+    async fn secret(&self, _: WorkspaceId, name: &SecretName) -> Result<Option<Secret>> {
+        let variable = variable(name.as_str());
+        let Some(value) = std::env::var_os(&variable) else {
+            let text = format!("secret {name} has no value; set the environment variable {variable}");
+            return Err(Error::not_found(text));
+        };
+        let wrong =
+            |why: &str| Error::invalid(format!("secret {name}: the environment variable {variable} {why}"));
+        let value = value.into_string().map_err(|_| wrong("is no text in UTF-8"))?;
+        let (least, most) = (Secret::MIN_BYTES, Secret::MAX_BYTES);
+        let fits = Secret::new(value).map_err(|_| wrong(&format!("must have {least} to {most} bytes")))?;
+        Ok(Some(fits))
+    }
+}
+
+/// Returns the environment variable that has the value of a secret.
+#[cfg(feature = "mcp")]
+fn variable(name: &str) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    let name: String = name.chars().map(letter).collect();
+    format!("AGENT_SECRET_{name}")
+}
 
 /// Returns the text of an error in the command line, without secrets in the arguments that it quotes.
 pub(crate) fn hidden(error: &clap::Error) -> String {

@@ -4,21 +4,30 @@ use agent_core::Result;
 use agent_runtime::{AgentBuilder, AgentRuntime, Conversation};
 
 #[cfg(feature = "mcp")]
+use agent_core::WorkspaceId;
+#[cfg(feature = "mcp")]
 use agent_core::model::Actor;
 #[cfg(feature = "mcp")]
 use agent_core::text::marked_name;
 #[cfg(feature = "mcp")]
-use agent_mcp::Mcp;
+use agent_mcp::{Mcp, McpServers};
 #[cfg(feature = "mcp")]
 use agent_runtime::SessionContext;
+#[cfg(feature = "mcp")]
+use agent_runtime::secrets::Secrets;
 
 use crate::args::Args;
+#[cfg(feature = "mcp")]
+use crate::secrets::Variables;
 
 /// MCP servers of the agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Servers {
     #[cfg(feature = "mcp")]
     pub(crate) mcp: Mcp,
+    /// Secrets of the servers.
+    #[cfg(feature = "mcp")]
+    secrets: Secrets,
     /// Last words of servers that were shown.
     #[cfg(feature = "mcp")]
     shown: std::collections::BTreeSet<(String, String)>,
@@ -26,17 +35,25 @@ pub(crate) struct Servers {
 
 #[cfg(feature = "mcp")]
 impl Servers {
-    /// Reads the configuration of the host. That of a workspace is read when a run begins.
-    pub(crate) fn new(args: &Args) -> crate::failure::Result<Self> {
+    /// Reads the configuration of the host, and the secrets that it names. That of a workspace is read when a run begins.
+    pub(crate) async fn new(args: &Args) -> crate::failure::Result<Self> {
         let layers = crate::host_config::layers(args)?;
         // What is wrong in the host's file is said at once, and not with the first message.
-        drop(agent_mcp::McpServers::from_config(&layers.clone().merge(|name| std::env::var(name).ok())?)?);
-        let mcp = Mcp::layered(layers, |name| std::env::var(name).ok());
-        Ok(Self { mcp, shown: std::collections::BTreeSet::new() })
+        let servers = McpServers::from_config(&layers.clone().merge(|name| std::env::var(name).ok())?)?;
+        let secrets = Secrets::new(Variables);
+        for (key, name) in servers.secrets() {
+            // Known from now on, the values are redacted from the first message on.
+            secrets
+                .reveal(WorkspaceId::DEFAULT, &name)
+                .await
+                .map_err(|error| agent_core::Error::new(error.kind().clone(), format!("{key}: {error}")))?;
+        }
+        let mcp = Mcp::layered(layers, |name| std::env::var(name).ok()).with_secrets(secrets.clone());
+        Ok(Self { mcp, secrets, shown: std::collections::BTreeSet::new() })
     }
 
     pub(crate) fn add_to(&self, builder: AgentBuilder) -> AgentBuilder {
-        builder.with_plugin(self.mcp.clone())
+        builder.with_plugin(self.mcp.clone()).with_secrets(self.secrets.clone())
     }
 
     /// Returns a line for each server, and one for each of its tools. Connects to the servers if necessary.
@@ -112,7 +129,7 @@ fn context(agent: &AgentRuntime, chat: &Conversation) -> SessionContext {
     reason = "as with the feature `mcp`"
 )]
 impl Servers {
-    pub(crate) fn new(_: &Args) -> crate::failure::Result<Self> {
+    pub(crate) async fn new(_: &Args) -> crate::failure::Result<Self> {
         Ok(Self {})
     }
 

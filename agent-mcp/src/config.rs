@@ -12,6 +12,7 @@ use agent_core::text::quoted;
 use agent_core::{BlobName, Error, Result};
 use agent_runtime::SessionContext;
 use agent_runtime::configuration::{ConfigLayers, LayeredConfig};
+use agent_runtime::secrets::{SecretName, Secrets};
 use http::{HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -214,10 +215,7 @@ impl McpServers {
     /// `InvalidInput`, which names the key.
     pub fn check_no_secrets(&self) -> Result<()> {
         for (name, server) in &self.0 {
-            let (table, values) = match &server.target {
-                Target::Command { env, .. } => ("env", env),
-                Target::Url { headers, .. } => ("headers", headers),
-            };
+            let (table, values) = server.hidden();
             if let Some((key, _)) = values.iter().find(|(_, value)| value.0.contains(SECRET)) {
                 return Err(fault(
                     name,
@@ -228,6 +226,26 @@ impl McpServers {
             }
         }
         Ok(())
+    }
+
+    /// Returns the secrets that the servers refer to, each with the key of the value that does. Servers that are disabled are
+    /// left out.
+    ///
+    /// ```
+    /// use agent_mcp::McpServers;
+    ///
+    /// let servers = r#"{"issues":{"command":"x","env":{"TOKEN":"Bearer ${secret:github}"}}}"#;
+    /// let secrets = McpServers::from_json(servers)?.secrets();
+    /// assert_eq!(secrets, [("mcp.issues.env.TOKEN".to_owned(), "github".parse()?)]);
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn secrets(&self) -> Vec<(String, SecretName)> {
+        let of = |(server, it): (&str, &McpServer)| {
+            let (table, values) = it.hidden();
+            let named = values.iter().flat_map(|(key, value)| value.secrets().map(move |name| (key, name)));
+            named.map(|(key, name)| (format!("{TABLE}.{server}.{table}.{key}"), name)).collect::<Vec<_>>()
+        };
+        self.enabled().flat_map(of).collect()
     }
 
     pub(crate) fn enabled(&self) -> impl Iterator<Item = (&str, &McpServer)> {
@@ -419,14 +437,27 @@ impl McpServer {
         Ok(())
     }
 
-    /// Returns the server with the values of its secrets.
-    pub(crate) async fn resolve(&self, name: &str, context: &SessionContext) -> Result<Resolved> {
+    /// Returns the values that are not shown, and the name of their table.
+    const fn hidden(&self) -> (&'static str, &BTreeMap<String, Hidden>) {
+        match &self.target {
+            Target::Command { env, .. } => ("env", env),
+            Target::Url { headers, .. } => ("headers", headers),
+        }
+    }
+
+    /// Returns the server with the values of its secrets: those of the host, or without these the ones that the session mounts.
+    pub(crate) async fn resolve(
+        &self,
+        name: &str,
+        context: &SessionContext,
+        host: Option<&Secrets>,
+    ) -> Result<Resolved> {
         let (mut hidden, mut given) = (Vec::new(), Vec::new());
         let (target, shown) = match &self.target {
             Target::Command { command, args, cwd, env } => {
                 let mut values = Vec::with_capacity(env.len());
                 for (variable, value) in env {
-                    let value = value.resolve(context, &mut hidden).await?;
+                    let value = value.resolve(context, host, &mut hidden).await?;
                     given.push((variable, value.clone()));
                     if value.expose_secret().len() >= HIDDEN_MIN_BYTES {
                         hidden.push((format!("(value of {variable})"), value.clone()));
@@ -442,7 +473,7 @@ impl McpServer {
             Target::Url { url, headers } => {
                 let mut values = HashMap::with_capacity(headers.len());
                 for (header, value) in headers {
-                    let value = value.resolve(context, &mut hidden).await?;
+                    let value = value.resolve(context, host, &mut hidden).await?;
                     given.push((header, value.clone()));
                     let value = HeaderValue::try_from(value.expose_secret());
                     let (Ok(known), Ok(mut value)) = (HeaderName::try_from(header), value) else {

@@ -74,7 +74,8 @@
 //! # Secrets
 //!
 //! `${secret:NAME}` in a value of `env` or `headers` stands for the [secret](agent_runtime::secrets) of this name. The
-//! session must mount it (`secret:NAME`); otherwise the server is not started. Values are read when a server is started,
+//! session must mount it (`secret:NAME`), unless the host gives its servers secrets ([`Mcp::with_secrets`]); otherwise the
+//! server is not started. Values are read when a server is started,
 //! are neither stored nor logged, and are redacted from results. In `command`, `args`, `cwd` and `url`, which other users
 //! of the machine and servers' logs can see, the form is refused.
 //!

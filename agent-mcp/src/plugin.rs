@@ -11,6 +11,7 @@ use agent_core::text::quoted;
 use agent_core::{Error, Result, RunId, SessionId, SessionStore, async_trait};
 use agent_runtime::configuration::ConfigLayers;
 use agent_runtime::documents::Documents;
+use agent_runtime::secrets::Secrets;
 use agent_runtime::{AgentRuntime, Conversation, Plugin, SessionContext, ToolContext, ToolOutput, ToolSpec};
 use futures::future::join_all;
 use rmcp::model::JsonObject;
@@ -73,6 +74,8 @@ enum Source {
 
 struct Inner {
     source: Source,
+    /// Secrets that the servers of the source get without a mount.
+    secrets: Option<Secrets>,
     idle: Duration,
     hub: OnceLock<Option<Hub>>,
     sessions: Mutex<BTreeMap<Place, Arc<SessionServers>>>,
@@ -149,7 +152,8 @@ impl Mcp {
     }
 
     fn of(source: Source) -> Self {
-        let inner = Inner { source, idle: IDLE, hub: OnceLock::new(), sessions: Mutex::default() };
+        let (hub, sessions) = (OnceLock::new(), Mutex::default());
+        let inner = Inner { source, secrets: None, idle: IDLE, hub, sessions };
         Self { inner: Arc::new(inner) }
     }
 
@@ -159,6 +163,20 @@ impl Mcp {
     pub fn with_idle_timeout(mut self, time: Duration) -> Self {
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
             inner.idle = time;
+        }
+        self
+    }
+
+    /// Gives the configured servers these secrets of the host, whether or not a session mounts them; the default is the
+    /// secrets that each session mounts. Servers that [one session alone](Self::session_servers) has get only what that
+    /// session mounts.
+    ///
+    /// Every session of the agent can then use what the servers do with the secrets. Give the agent the same
+    /// [secrets](agent_runtime::AgentBuilder::with_secrets), so that their values are redacted. No effect after the plugin
+    /// was cloned.
+    pub fn with_secrets(mut self, secrets: Secrets) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.secrets = Some(secrets);
         }
         self
     }
@@ -373,7 +391,9 @@ impl Inner {
         let added_links = configured.add(added.as_deref());
         let (mut resolved, mut faults) = (Vec::<Resolved>::new(), BTreeMap::new());
         for (name, server) in configured.enabled() {
-            match server.resolve(name, context).await {
+            let is_own = !added_links.iter().any(|added| added == name);
+            let host = self.secrets.as_ref().filter(|_| is_own);
+            match server.resolve(name, context, host).await {
                 Ok(server) => resolved.push(server),
                 Err(error) => {
                     let session = context.session.id;

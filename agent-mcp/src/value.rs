@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agent_core::{Error, Result};
 use agent_runtime::SessionContext;
-use agent_runtime::secrets::SecretName;
+use agent_runtime::secrets::{SecretName, Secrets};
 use secrecy::SecretString;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -42,10 +42,20 @@ pub(crate) struct Hidden(pub(crate) String);
 impl Hidden {
     pub(crate) const WRONG: &'static str = "the value must be a text";
 
-    /// Returns the value with its secrets. Adds these to `hidden`, each with what stands for it.
+    /// Returns the names of the secrets in the value.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = SecretName> {
+        pieces(&self.0).unwrap_or_default().into_iter().filter_map(|piece| match piece {
+            Piece::Secret(name) => Some(name),
+            Piece::Text(_) => None,
+        })
+    }
+
+    /// Returns the value with its secrets: those of the host, or without these the ones that the session mounts. Adds them to
+    /// `hidden`, each with what stands for it.
     pub(crate) async fn resolve(
         &self,
         context: &SessionContext,
+        host: Option<&Secrets>,
         hidden: &mut Vec<(String, SecretString)>,
     ) -> Result<SecretString> {
         let mut value = String::with_capacity(self.0.len());
@@ -54,7 +64,10 @@ impl Hidden {
             match piece {
                 Piece::Text(text) => value.push_str(text),
                 Piece::Secret(name) => {
-                    let secret = context.secret(&name).await?;
+                    let secret = match host {
+                        Some(host) => host.reveal(context.session.workspace, &name).await?,
+                        None => context.secret(&name).await?,
+                    };
                     value.push_str(secret.expose());
                     hidden.push((format!("(secret {})", name.as_str()), secret.expose().into()));
                 }

@@ -233,3 +233,90 @@ async fn an_editor_brings_its_own_servers() {
     use ToolOutcome::{Denied, Ok};
     assert_eq!(found(folder.path()).await.outcomes(), [Ok, Ok, Ok, Denied, Ok]);
 }
+
+/// MCP server that is a shell script, whose tool `env` returns what the server was given.
+const SHOWS: &str = r#"
+while read -r line; do
+    id="${line##*\"id\":}"; id="${id%%[!0-9]*}"
+    case "$line" in
+    *'"initialize"'*) result='{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"shows","version":"1"}}' ;;
+    *'"tools/list"'*) result='{"tools":[{"name":"env","inputSchema":{"type":"object"}}]}' ;;
+    *'"tools/call"'*) result='{"content":[{"type":"text","text":"token <'"$TOKEN"'>, others <'"$AGENT_SECRET_GIT_HUB$OTHER"'>, arguments <'"$*"'>"}]}' ;;
+    *'"method":"notifications/'*) continue ;;
+    *) result='{}' ;;
+    esac
+    printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+/// A server gets a secret by its name, from the environment of the program, and nothing else of that. The value is in no file of the
+/// store, no output and no argument; a secret without a value is refused by its name at once, unless its server is disabled.
+#[test]
+fn servers_get_secrets_by_name() {
+    const VALUE: &str = "ghp_hunter22hunter22";
+    for home in homes() {
+        let settings = TempDir::new().unwrap();
+        let (script, file) = (settings.path().join("shows.sh"), settings.path().join("config.toml"));
+        std::fs::write(&script, SHOWS).unwrap();
+        let configure = |more: &str| {
+            let env = "env = { TOKEN = 'Bearer ${secret:git.hub}' }";
+            let text = format!("[mcp.shows]\ncommand = 'sh'\nargs = ['{}']\n{env}\n{more}", script.display());
+            std::fs::write(&file, text).unwrap();
+        };
+        configure("");
+        let start = |values: &[(&str, &str)]| {
+            let mut command = Command::new(PROGRAM);
+            match crate::common::database(home.path()) {
+                Some(path) => command.arg("--store").arg(format!("sqlite:{}", path.display())),
+                None => command.arg("--data-dir").arg(home.path()),
+            };
+            command.args(["--device", "laptop", "--config", file.to_str().unwrap()]);
+            command.env_remove("AGENT_SECRET_GIT_HUB").envs(values.iter().copied());
+            Chat::spawn(command)
+        };
+        let mut chat = start(&[]);
+        assert_eq!(chat.wait(), 3);
+        let why = "mcp.shows.env.TOKEN: secret git.hub has no value; set the environment variable AGENT_SECRET_GIT_HUB";
+        assert!(chat.err.text().contains(why), "{}", chat.err.text());
+        let mut chat = start(&[("AGENT_SECRET_GIT_HUB", "short")]);
+        assert_eq!(chat.wait(), 1);
+        let output = chat.err.text();
+        let why = "the environment variable AGENT_SECRET_GIT_HUB must have 8 to 65536 bytes";
+        assert!(output.contains(why) && !output.contains("short"), "{output}");
+
+        let mut chat = start(&[("AGENT_SECRET_GIT_HUB", VALUE), ("OTHER", "of the host")]);
+        chat.send(&format!("My token is {VALUE}."));
+        chat.out.wait_for("My token is (secret git.hub).");
+        chat.send("!shows__env {}");
+        chat.err.wait_for("/always or /deny");
+        chat.send("/allow");
+        chat.out.wait_for("token <Bearer (secret git.hub)>, others <>, arguments <>");
+        chat.send("/mcp");
+        chat.out.wait_for("shows__env");
+        chat.send("/history");
+        assert_eq!(chat.finish(), 0);
+        let output = chat.out.text() + &chat.err.text();
+        assert!(!output.contains("hunter22"), "{output}");
+        assert_no_file_has(home.path(), "hunter22");
+
+        configure("disabled = true");
+        let mut chat = start(&[]);
+        chat.send("Hello");
+        chat.out.wait_for("Hello");
+        assert_eq!(chat.finish(), 0);
+    }
+}
+
+/// Checks that no file below a folder has a text.
+fn assert_no_file_has(folder: &Path, text: &str) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            assert_no_file_has(&path, text);
+        } else {
+            let bytes = std::fs::read(&path).unwrap();
+            let has = bytes.windows(text.len()).any(|part| part == text.as_bytes());
+            assert!(!has, "{}", path.display());
+        }
+    }
+}
