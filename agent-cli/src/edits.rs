@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use agent_core::event::{EventPayload, EventType};
+use agent_core::session::SessionRecord;
 use agent_core::store::ReadEvents;
 use agent_core::text::marked;
 use agent_core::{Seq, SessionId};
@@ -25,6 +26,11 @@ const BRANCHES: usize = 50;
 /// Maximum bytes of an answer that is copied; terminals ignore longer ones.
 const COPIED_MAX_BYTES: usize = 100_000;
 
+/// Returns whether an event is in the history that is shown.
+fn is_visible(now: &SessionRecord, event: Seq) -> bool {
+    now.visible_from < event && event <= now.head
+}
+
 impl Chat {
     /// Sends another message in the place of message `#N`, or of the last one.
     pub(crate) async fn edit(&mut self, what: &str) -> agent_core::Result<()> {
@@ -32,11 +38,12 @@ impl Chat {
             let (number, text) = rest.split_once(char::is_whitespace)?;
             Some((number.parse().ok().map(Seq::new)?, text.trim()))
         });
-        let (message, text) = match numbered {
-            Some(numbered) => numbered,
-            None => (self.handle.refresh().await?.last_input, what),
-        };
-        if message <= self.handle.record().visible_from {
+        let now = self.handle.refresh().await?;
+        let (message, text) = numbered.unwrap_or((now.last_input, what));
+        if numbered.is_some() && !is_visible(&now, message) {
+            return self.refuse_number(message, "edit").await;
+        }
+        if message <= now.visible_from {
             self.refuse("there is no message to edit");
             return Ok(());
         }
@@ -70,8 +77,31 @@ impl Chat {
             self.refuse("name the number of a message, as /history shows it: /rewind N");
             return Ok(());
         };
+        let now = self.handle.refresh().await?;
+        if !is_visible(&now, to) {
+            return self.refuse_number(to, "go back to").await;
+        }
         let branch = self.handle.rewind(to).await?;
         self.move_to(branch).await;
+        Ok(())
+    }
+
+    /// Refuses the number of a message, and says which there are.
+    async fn refuse_number(&mut self, number: Seq, doing: &str) -> agent_core::Result<()> {
+        let (now, sessions) = (self.handle.refresh().await?, self.place.agent.storage().sessions.clone());
+        let said = [EventType::USER_MESSAGE, EventType::AGENT_MESSAGE];
+        let mut ends = Vec::new();
+        for read in [ReadEvents::first(1), ReadEvents::last(1)] {
+            let page =
+                sessions.history_of(&now, read.with_after(now.visible_from).with_types(said.clone())).await?;
+            ends.extend(page.events.first().map(|event| event.seq));
+        }
+        match ends.as_slice() {
+            [first, last] => self.refuse(&format!(
+                "there is no message #{number}; the messages of this conversation are among #{first} to #{last}, as /history shows them"
+            )),
+            _ => self.refuse(&format!("there is no message to {doing}")),
+        }
         Ok(())
     }
 
@@ -97,7 +127,11 @@ impl Chat {
         let branches = self.handle.branches(BRANCHES).await?;
         let number = number.trim_start_matches('#').parse::<usize>().ok();
         let Some(branch) = number.and_then(|number| branches.get(number.checked_sub(1)?)) else {
-            self.refuse("name the number of a branch: /restore N; /branches lists them");
+            let there = match branches.len() {
+                0 => "there is none yet".to_owned(),
+                count => format!("those of 1 to {count} are there, as /branches lists them"),
+            };
+            self.refuse(&format!("name the number of a branch: /restore N; {there}"));
             return Ok(());
         };
         let restored = self.handle.restore(branch.id).await?;

@@ -22,14 +22,10 @@ pub(super) async fn delete(site: &Site<'_>, session: &Picked, purge: bool, conse
         consent.ask_about(&format!("the deletion of {}", session.named()))?;
         site.out.note(&format!("({})", session.named()));
     }
-    if let Ok(now) = site.storage.sessions.load(id).await
-        && let Some(lease) = &now.lease
-        && hold::holder(site, &now, false).await? != Some(Holder::Dead)
-    {
-        consent.ask_about(&format!(
-            "session {id} is being answered by {}: its deletion ends that, and",
-            lease.holder
-        ))?;
+    let answering = answering(site, id).await?;
+    if let Some(holder) = &answering {
+        consent
+            .ask_about(&format!("session {id} is being answered by {holder}: its deletion ends that, and"))?;
     }
     site.manager.delete_session(id).await?;
     let purged = match purge {
@@ -44,8 +40,9 @@ pub(super) async fn delete(site: &Site<'_>, session: &Picked, purge: bool, conse
         0 => format!("deleted session {id}; no events were left to remove"),
         _ => format!("deleted session {id} and {}", removed(&purged)),
     };
+    let text = text + &ended(answering.as_deref());
     let pending = purged.rewrite_pending;
-    let mut whole = json!({"session": id, "purged_events": events});
+    let mut whole = json!({"session": id, "purged_events": events, "ended_answer_of": answering});
     if purge {
         whole["purged_bytes"] = json!(purged.bytes);
         whole["rewrite_pending"] = json!(pending);
@@ -62,6 +59,20 @@ fn removed(erased: &Erasure) -> String {
         0 => format!("removed {events}"),
         bytes => format!("removed {events} with {} of content", size(bytes)),
     }
+}
+
+/// Returns who is answering in a session, unless that one is dead.
+async fn answering(site: &Site<'_>, id: SessionId) -> Result<Option<String>> {
+    // A damaged session is deleted, too.
+    let Ok(now) = site.storage.sessions.load(id).await else { return Ok(None) };
+    let Some(lease) = &now.lease else { return Ok(None) };
+    let is_dead = hold::holder(site, &now, false).await? == Some(Holder::Dead);
+    Ok((!is_dead).then(|| lease.holder.clone()))
+}
+
+/// Returns what is said of an answer that a deletion has ended.
+fn ended(holder: Option<&str>) -> String {
+    holder.map_or_else(String::new, |holder| format!("; this ended an answer that {holder} was giving"))
 }
 
 /// Returns the failure of a purge after a successful deletion.
@@ -83,11 +94,13 @@ pub(super) async fn erase(site: &Site<'_>, session: &Picked, now: bool, consent:
     if session.title.is_some() {
         site.out.note(&format!("({})", session.named()));
     }
+    let answering = answering(site, id).await?;
     let erase = site.manager.erase(id);
     let erased = if now { erase.now().await? } else { erase.await? };
-    let text = format!("erased session {id}: {}", removed(&erased));
+    let text = format!("erased session {id}: {}{}", removed(&erased), ended(answering.as_deref()));
     let whole = json!({
         "session": id, "purged_events": erased.events, "purged_bytes": erased.bytes, "needed_by": erased.needed_by,
+        "ended_answer_of": answering,
         "rewrite_pending": erased.rewrite_pending,
     });
     site.out.result(&whole, &text);

@@ -148,12 +148,30 @@ pub(super) async fn interrupt(site: &Site<'_>, id: SessionId) -> Result<()> {
         }
         done => done?,
     };
-    let text = match done.session.status.state {
-        SessionState::Running => format!("asked the run of session {id} to end; it does at its next step"),
+    let text = match (done.session.status.state, &done.session.lease) {
+        (SessionState::Running, Some(lease)) => {
+            let holder = holder(site, &done.session, false).await?;
+            asked_to_end(id, lease, holder.unwrap_or(Holder::Unknown))
+        }
         _ => format!("nothing waits in session {id} any more; the messages stay, without an answer"),
     };
     site.out.result(&*done.session, &text);
     Ok(())
+}
+
+/// Returns what comes of it that a run was asked to end.
+fn asked_to_end(id: SessionId, lease: &Lease, holder: Holder) -> String {
+    let holder_name = &lease.holder;
+    match holder {
+        Holder::Dead => format!(
+            "nobody answers in session {id}: the process of {holder_name} is dead, and its run ends when the session is freed; run \
+             `chat session release {id}`, or send the next message"
+        ),
+        _ => format!(
+            "asked the run of session {id} to end; it does at its next step. If it does not, see by `chat session show {id} \
+             --watch` whether {holder_name} is alive"
+        ),
+    }
 }
 
 /// Ends the lease of a holder that is gone, and clears a failure. A holder that lives is left alone, unless `force` is true.

@@ -92,12 +92,17 @@ fn next_commands(findings: &[Finding]) -> String {
         next.insert("For other damage, follow the advice in its line, or restore a backup.".to_owned());
     }
     let damaged: Vec<_> = damaged.into_iter().flatten().collect();
-    let salvage = match damaged.as_slice() {
-        [] => None,
-        [id] => Some(format!("Run `chat session salvage {id}`")),
-        _ => Some("For each damaged session, run `chat session salvage ID`".to_owned()),
+    let (start, id) = match damaged.as_slice() {
+        [] => ("", String::new()),
+        [id] => ("Run", id.to_string()),
+        _ => ("For each damaged session, run", "ID".to_owned()),
     };
-    next.extend(salvage.map(|run| run + " to copy the readable part into a new session."));
+    if !damaged.is_empty() {
+        next.insert(format!(
+            "{start} `chat session restore {id} --from BACKUP` to bring it back whole from a backup, or `chat session salvage {id}` \
+             to copy the readable part into a new session."
+        ));
+    }
     for finding in findings {
         let command = match finding.kind {
             FindingKind::Damaged if is_blob(finding) => {

@@ -227,6 +227,7 @@ fn edits_of_nothing_are_named() {
         "/undo",
         "/rewind x",
         "/rewind 99",
+        "/edit #7 x",
         "/restore 1",
         "/copy",
         "/udno",
@@ -243,8 +244,8 @@ fn edits_of_nothing_are_named() {
         "there is no message to edit",
         "has no message of a person",
         "/rewind N",
-        "cannot be forked at 99",
-        "/restore N",
+        "there is no message to go back to",
+        "/restore N; there is none yet",
         "there is no answer to copy",
         "did you mean /undo?",
         "a model is anthropic:NAME",
@@ -253,6 +254,34 @@ fn edits_of_nothing_are_named() {
     }
     assert_eq!(out, "offline\n(no title; /title TEXT sets one)\n");
     assert!(!err.contains("panicked"), "{err}");
+}
+
+/// A number that is that of no message is refused, with the numbers that there are.
+#[test]
+fn numbers_that_are_not_there_are_refused_with_those_that_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = [
+        "one",
+        "two",
+        "/rewind 0",
+        "/rewind #99",
+        "/edit #0 x",
+        "/rewind 18446744073709551615",
+        "/retry",
+        "/restore 7",
+    ];
+    let mut chat = Chat::start(folder.path(), &[]);
+    lines.iter().for_each(|line| chat.send(line));
+    assert_eq!(chat.finish(), 1, "a part was refused");
+    let (out, err) = (chat.out.text(), chat.err.text());
+    let numbers = "the messages of this conversation are among #2 to #";
+    for number in ["/rewind 0", "#99", "#18446744073709551615"] {
+        let number = number.trim_start_matches("/rewind ").trim_start_matches('#');
+        assert!(err.contains(&format!("there is no message #{number}; {numbers}")), "{number}: {err}");
+    }
+    assert_eq!(err.matches("there is no message #0").count(), 2, "{err}");
+    assert!(err.contains("/restore N; those of 1 to 1 are there"), "{err}");
+    assert!(!err.contains("forked") && out.contains("two"), "{out} {err}");
 }
 
 /// Waits until the session in the list has this last message.

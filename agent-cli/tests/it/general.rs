@@ -139,7 +139,10 @@ fn verify_reads_everything_and_names_damage() {
     site.fails(
         &["verify"],
         5,
-        &format!("1 problem found (listed above); nothing was changed. Run `chat session salvage {main}`"),
+        &format!(
+            "1 problem found (listed above); nothing was changed. Run `chat session restore {main} --from BACKUP` to bring it \
+             back whole from a backup, or `chat session salvage {main}`"
+        ),
     );
 }
 

@@ -12,7 +12,8 @@ use agent_core::{Epoch, Seq, SessionId, Storage};
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use serde_json::json;
 
-use crate::site::{KINDS, Site};
+use crate::common::{Chat, database, found, homes};
+use crate::site::{KINDS, Ran, Site};
 
 /// Long enough for a process to start and look on a busy machine, and short enough to wait for.
 const TTL: Duration = Duration::from_secs(3);
@@ -71,7 +72,8 @@ async fn a_held_session_is_shown_interrupted_and_released() {
         assert_eq!(site.json(&["session", "show", &id, "--watch"])["holder"], json!("alive"), "{kind}");
         site.fails(&["session", "delete", &id], 2, "is being answered by the laptop");
         site.fails(&["session", "release", &id], 4, "which is alive");
-        assert!(site.ok(&["session", "interrupt", &id]).contains("asked the run"), "{kind}");
+        let asked = site.ok(&["session", "interrupt", &id]);
+        assert!(asked.contains("asked the run") && asked.contains("whether the laptop is alive"), "{asked}");
         assert!(show(&[]).contains("was asked to end"), "{kind}");
         assert!(site.ok(&["session", "release", &id, "--force"]).contains("is free"), "{kind}");
         let now = storage.sessions.load(session).await.unwrap();
@@ -95,6 +97,55 @@ async fn a_held_session_is_shown_interrupted_and_released() {
         );
         assert!(show(&[]).contains("1 message without an answer"), "{kind}");
         assert!(site.ok(&["session", "interrupt", &id]).contains("nothing waits"), "{kind}");
+    }
+}
+
+/// A run whose process is dead cannot be asked to end: the words say that nobody answers, and what frees the session. The deletion of a
+/// session that is answered says whose answer it has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_of_answers_that_end_is_true() {
+    for home in homes() {
+        let run = |words: &[&str]| -> Ran {
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_chat"));
+            match database(home.path()) {
+                Some(path) => command.arg("--store").arg(format!("sqlite:{}", path.display())),
+                None => command.arg("--data-dir").arg(home.path()),
+            };
+            command.args(words).output().unwrap().into()
+        };
+        let mut one = Chat::start(home.path(), &["--lease-ttl-ms", "600000"]);
+        one.send("!sleep 600");
+        one.err.wait_for("[sleep");
+        let id = found(home.path()).await.session.id.to_string();
+        let asked = run(&["session", "interrupt", &id]);
+        assert!(asked.code == 0 && asked.out.contains("it does at its next step"), "{asked:?}");
+        one.kill();
+
+        let mut one = Chat::start(home.path(), &["--lease-ttl-ms", "600000"]);
+        one.send("!sleep 600");
+        one.err.wait_for("[sleep");
+        one.kill();
+        let asked = run(&["session", "interrupt", &id]);
+        assert_eq!(asked.code, 0, "{asked:?}");
+        assert!(
+            asked.out.contains(&format!("nobody answers in session {id}: the process of chat on laptop")),
+            "{asked:?}"
+        );
+        assert!(asked.out.contains(&format!("run `chat session release {id}`")), "{asked:?}");
+        assert!(run(&["session", "release", &id]).out.contains("is free"));
+        assert!(!run(&["session", "show", &id]).out.contains("is answered by"));
+
+        let mut one = Chat::start(home.path(), &["--lease-ttl-ms", "600000"]);
+        one.send("!sleep 600");
+        one.err.wait_for("[sleep");
+        let process = one.id();
+        let deleted = run(&["session", "delete", &id, "--yes"]);
+        assert_eq!(deleted.code, 0, "{deleted:?}");
+        let ended = format!("this ended an answer that chat on laptop, process {process} was giving");
+        assert!(deleted.out.contains(&ended), "{deleted:?}");
+        one.kill();
+        let again = run(&["session", "delete", &id, "--purge", "--yes", "--json"]);
+        assert!(again.out.contains("\"ended_answer_of\":null"), "{again:?}");
     }
 }
 
