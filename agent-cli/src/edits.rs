@@ -7,7 +7,7 @@ use agent_core::event::{EventPayload, EventType};
 use agent_core::session::SessionRecord;
 use agent_core::store::ReadEvents;
 use agent_core::text::marked;
-use agent_core::{Seq, SessionId};
+use agent_core::{Seq, SessionId, SessionStoreExt};
 use agent_runtime::{Conversation, ConversationRun, ToolMode};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -199,8 +199,8 @@ done
 /// What is changed of a server's tools for the providers is shown, and the tool is called with its own names.
 #[test]
 fn changed_names_of_arguments_are_shown() {
-    let home = TempDir::new().unwrap();
-    let (script, file) = (home.path().join("odd.sh"), home.path().join("config.toml"));
+    let (home, settings) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (script, file) = (settings.path().join("odd.sh"), settings.path().join("config.toml"));
     std::fs::write(&script, ODD).unwrap();
     std::fs::write(&file, format!("[mcp.odd]\ncommand = 'sh'\nargs = ['{}']\n", script.display())).unwrap();
     let mut chat = Chat::start(home.path(), &["--config", file.to_str().unwrap()]);
@@ -275,7 +275,7 @@ fn servers_get_secrets_by_name() {
             Chat::spawn(command)
         };
         let mut chat = start(&[]);
-        assert_eq!(chat.wait(), 3);
+        assert_eq!(chat.wait(), 1, "{}", chat.err.text());
         let why = "mcp.shows.env.TOKEN: secret git.hub has no value; set the environment variable AGENT_SECRET_GIT_HUB";
         assert!(chat.err.text().contains(why), "{}", chat.err.text());
         let mut chat = start(&[("AGENT_SECRET_GIT_HUB", "short")]);
