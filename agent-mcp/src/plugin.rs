@@ -168,8 +168,7 @@ impl Mcp {
     }
 
     /// Gives the configured servers these secrets of the host, whether or not a session mounts them; the default is the
-    /// secrets that each session mounts. Servers that [one session alone](Self::session_servers) has get only what that
-    /// session mounts.
+    /// secrets that each session mounts. Servers that [one session alone](Self::session_servers) has can name no secret.
     ///
     /// Every session of the agent can then use what the servers do with the secrets. Give the agent the same
     /// [secrets](agent_runtime::AgentBuilder::with_secrets), so that their values are redacted. No effect after the plugin
@@ -391,9 +390,7 @@ impl Inner {
         let added_links = configured.add(added.as_deref());
         let (mut resolved, mut faults) = (Vec::<Resolved>::new(), BTreeMap::new());
         for (name, server) in configured.enabled() {
-            let is_own = !added_links.iter().any(|added| added == name);
-            let host = self.secrets.as_ref().filter(|_| is_own);
-            match server.resolve(name, context, host).await {
+            match server.resolve(name, context, self.secrets.as_ref()).await {
                 Ok(server) => resolved.push(server),
                 Err(error) => {
                     let session = context.session.id;

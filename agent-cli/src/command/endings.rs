@@ -33,14 +33,16 @@ pub(super) async fn delete(site: &Site<'_>, session: &Picked, purge: bool, conse
         false => Erasure::default(),
     };
     let events = purged.events;
+    let ended = ended(answering.as_deref());
     let text = match events {
         _ if !purge => {
-            format!("deleted session {id}; to remove its events, run `chat session delete {id} --purge`")
+            format!(
+                "deleted session {id}{ended}; to remove its events, run `chat session delete {id} --purge`"
+            )
         }
-        0 => format!("deleted session {id}; no events were left to remove"),
-        _ => format!("deleted session {id} and {}", removed(&purged)),
+        0 => format!("deleted session {id}{ended}; no events were left to remove"),
+        _ => format!("deleted session {id} and {}{ended}", removed(&purged)),
     };
-    let text = text + &ended(answering.as_deref());
     let pending = purged.rewrite_pending;
     let mut whole = json!({"session": id, "purged_events": events, "ended_answer_of": answering});
     if purge {

@@ -274,7 +274,7 @@ fn numbers_that_are_not_there_are_refused_with_those_that_are() {
     lines.iter().for_each(|line| chat.send(line));
     assert_eq!(chat.finish(), 1, "a part was refused");
     let (out, err) = (chat.out.text(), chat.err.text());
-    let numbers = "the messages of this conversation are among #2 to #";
+    let numbers = "the messages of this conversation are among #3 to #";
     for number in ["/rewind 0", "#99", "#18446744073709551615"] {
         let number = number.trim_start_matches("/rewind ").trim_start_matches('#');
         assert!(err.contains(&format!("there is no message #{number}; {numbers}")), "{number}: {err}");

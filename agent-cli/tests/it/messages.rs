@@ -306,7 +306,7 @@ fn deletion_reports_what_it_did() {
         assert_eq!(output, format!("deleted session {main}; no events were left to remove\n"), "{kind}");
         let (main, _) = site.send("again");
         let whole: Value = site.json(&["session", "delete", &main]);
-        assert_eq!(whole, json!({"session": main, "purged_events": 0}), "{kind}");
+        assert_eq!(whole, json!({"session": main, "purged_events": 0, "ended_answer_of": null}), "{kind}");
     }
 }
 

@@ -135,6 +135,27 @@ async fn secrets_are_given_by_name_and_redacted() {
     site.agent.close().await.unwrap();
 }
 
+/// Configured servers get the secrets that the host gives them without a mount; a server that a session names itself can name none.
+#[tokio::test]
+async fn secrets_of_the_host_are_given_to_configured_servers_only() {
+    let name: SecretName = "github".parse().unwrap();
+    let secrets = Secrets::new(BTreeMap::from([(name, Secret::new("ghp_0123456789").unwrap())]));
+    let token = |mode: &str| server(mode).with_env("TOKEN", "${secret:github}");
+    let mcp = Mcp::new(only(token("good"))).with_secrets(secrets.clone());
+    let model = ScriptedProvider::new([]);
+    let builder =
+        AgentBuilder::new().with_llm(model.clone()).with_plugin(mcp.clone()).with_config(allowing());
+    let agent = builder.with_storage(MemoryStore::new()).with_secrets(secrets).build().unwrap();
+    let chat = agent.conversation("test").await.unwrap();
+    let site = Site { agent, mcp, model, chat };
+    assert!(site.one("srv__env", "").await.contains("TOKEN=(secret github)"));
+    assert!(!format!("{:?}", site.model.requests()).contains("ghp_0123456789"));
+    let own = McpServers::new().with_server("own", token("good")).unwrap();
+    let error = site.mcp.session_servers(&site.agent, site.chat.id(), own).unwrap_err().to_string();
+    assert!(error.contains("secrets are given only to servers of the host's configuration"), "{error}");
+    site.agent.close().await.unwrap();
+}
+
 #[tokio::test]
 async fn tools_can_be_shown_before_a_run() {
     let site = Site::asking(only(server("good"))).await;
