@@ -126,7 +126,7 @@ impl Sweep {
         }
         let report = site.manager.apply(&rules).await?;
         let collected = rules.workspaces.map(|rule| rule.older_than).zip(report.workspaces);
-        self.print(site, collected, &report.sessions)
+        self.print(site, collected.as_ref(), &report.sessions)
     }
 
     /// Maintains the store, if the policy says so, when all tenants are done.
@@ -145,7 +145,7 @@ impl Sweep {
     fn print(
         &self,
         site: &Site<'_>,
-        collected: Option<(Duration, GcReport)>,
+        collected: Option<&(Duration, GcReport)>,
         report: &SweepReport,
     ) -> Result<()> {
         let swept: Vec<_> = report
@@ -159,7 +159,7 @@ impl Sweep {
             "damaged": damage(&report.damaged), "rewrite_pending": report.rewrite_pending,
         });
         let mut rows = Vec::new();
-        if let Some((age, gc)) = &collected {
+        if let Some((age, gc)) = collected {
             whole["workspaces"] = gc_value(gc, self.dry_run);
             rows = gc_rows(gc, *age, self.dry_run);
         }
@@ -173,7 +173,7 @@ impl Sweep {
             let first = if collected.is_some() { "OBJECT" } else { "SESSION" };
             site.out.table(&whole, &[first, "WHAT", "WHY"], &rows);
         }
-        self.print_counts(site, collected.as_ref().map(|(_, gc)| gc), report)
+        self.print_counts(site, collected.map(|(_, gc)| gc), report)
     }
 
     fn print_counts(&self, site: &Site<'_>, gc: Option<&GcReport>, report: &SweepReport) -> Result<()> {
