@@ -287,8 +287,14 @@ impl Assembler {
             Piece::System(text) => self.emit(ModelMessage::System(text.clone())),
             Piece::Items { commit, items } => items.iter().for_each(|item| self.item(*commit, item)),
             Piece::Response { commit, response } => {
-                if let Some(open) = self.open.as_mut().filter(|open| open.commit == *commit) {
-                    open.response = Some(response.clone());
+                match self.open.as_mut().filter(|open| open.commit == *commit) {
+                    Some(open) => open.response = Some(response.clone()),
+                    // Of an answer that is not given. What its request has taught about the provider is still so.
+                    None if response.replay.is_some() || !response.left_out.is_empty() => {
+                        let response = Some(response.clone());
+                        self.emit(ModelMessage::Agent(AgentMessage { items: Vec::new(), response }));
+                    }
+                    None => {}
                 }
             }
             Piece::Result(result) => self.result(&result.call, Some(result)),

@@ -2,8 +2,11 @@
 //!
 //! What a model is given is a function of the log that only grows: for a longer log, the messages of the shorter one are
 //! its first messages, byte for byte, until an event opens a new window (a compaction, or a cleared history).
+//!
+//! The answer of a run that failed is not among them: what its model said until then is for people.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::context::assemble::{Piece, Taken, assemble};
 use crate::context::limits::ContextLimits;
@@ -11,6 +14,7 @@ use crate::context::message::ModelMessage;
 use crate::context::messages::Messages;
 use crate::context::window::{Assembled, Point, Window};
 use agent_core::event::{Compaction, Event, EventPayload, EventType};
+use agent_core::json::RawJson;
 use agent_core::model::CallId;
 use agent_core::session::SessionRecord;
 use agent_core::store::{Damaged, ReadEvents};
@@ -107,7 +111,7 @@ impl ModelContext {
             .with_max_bytes(self.limits.bytes.clamp(1, 1 << 20))
             .with_known_head(session.head);
         let mut next = Some(first.with_before(session.head.next()));
-        let (mut oldest, mut inside) = (session.head.next(), None);
+        let (mut oldest, mut inside, mut failed) = (session.head.next(), None, None);
         while let Some(read) = next {
             let is_enough = self.window.is_over(&self.limits)
                 && (self.window.is_divisible_without(inside) || self.window.is_far_over(&self.limits));
@@ -130,13 +134,17 @@ impl ModelContext {
             for event in page.events.iter().rev() {
                 oldest = event.seq;
                 inside = (event.n > 1).then(|| end_of(event));
-                let mark = taken_by(event);
-                if let Some(taken) = mark {
-                    self.window.push_front(end_of(event), Piece::Taken(taken));
+                let (end, mark) = (end_of(event), Mark::of(event));
+                if let Some(taken) = mark.taken {
+                    self.window.push_front(end, Piece::Taken(taken));
                 }
                 // An event that cannot be decoded is left out for the model, and stays in the log.
                 if let Ok(Some(part)) = part_of(event) {
-                    self.window.push_front(end_of(event), part);
+                    self.window.push_front(end, part);
+                }
+                failed = failed.filter(|of| *of == end).or(mark.fails.then_some(end));
+                if failed.is_some() {
+                    self.window.withdraw(end);
                 }
             }
             self.damaged.extend(page.damaged);
@@ -208,8 +216,12 @@ impl ModelContext {
             Err(error) => Some(error),
         };
         // Also of an event that cannot be decoded.
-        if let Some(taken) = taken_by(event) {
+        let mark = Mark::of(event);
+        if let Some(taken) = mark.taken {
             self.window.push_back(end, Piece::Taken(taken));
+        }
+        if mark.fails {
+            self.window.withdraw(end);
         }
         if let Some(error) = undecoded {
             return Err(error);
@@ -332,7 +344,7 @@ impl ModelContext {
 
     /// Returns the messages that a summary up to a position replaces.
     pub(crate) fn replaced(&self, point: &Point) -> Messages {
-        self.window.until(point).into()
+        without_empty(self.window.until(point))
     }
 
     /// Returns whether the context contains a call with this id.
@@ -368,7 +380,12 @@ impl ModelContext {
     /// conversation starts with the summary if the history was compacted, otherwise with a message of a person, if
     /// there is one.
     pub fn messages(&self) -> Messages {
-        if self.needs_compaction() { self.newest().into() } else { self.all().into() }
+        without_empty(self.given())
+    }
+
+    /// Returns the same, with answers without items that say what the provider refuses.
+    pub(crate) fn given(&self) -> Vec<ModelMessage> {
+        if self.needs_compaction() { self.newest() } else { self.all() }
     }
 
     pub(crate) const fn limits(&self) -> ContextLimits {
@@ -437,6 +454,11 @@ impl ModelContext {
     }
 }
 
+fn without_empty(mut messages: Vec<ModelMessage>) -> Messages {
+    messages.retain(|message| !matches!(message, ModelMessage::Agent(said) if said.items.is_empty()));
+    messages.into()
+}
+
 fn is_input(message: &ModelMessage) -> bool {
     matches!(message, ModelMessage::User(_))
 }
@@ -450,17 +472,32 @@ fn end_of(event: &Event) -> Seq {
     Seq::new(event.seq.get().saturating_add(u64::from(event.of.saturating_sub(event.n))))
 }
 
-/// Returns the progress of the inputs that an event records.
-fn taken_by(event: &Event) -> Option<Taken> {
-    if event.kind == EventType::SESSION_CREATED {
-        // A fork does not answer the inputs that are open in its parent.
-        let EventPayload::SessionCreated(created) = event.decode().ok()? else { return None };
-        let done = created.inherited.inputs_done_through;
-        return Some(Taken { claimed: done, done });
+/// What the change of status says that an event carries.
+#[derive(Default)]
+struct Mark {
+    /// Progress of the inputs.
+    taken: Option<Taken>,
+    /// True if a run ends there because it failed. The answer in the same commit is not whole, and nobody asks for the rest.
+    fails: bool,
+}
+
+impl Mark {
+    fn of(event: &Event) -> Self {
+        if event.kind == EventType::SESSION_CREATED {
+            // A fork does not answer the inputs that are open in its parent.
+            let Ok(EventPayload::SessionCreated(created)) = event.decode() else { return Self::default() };
+            let done = created.inherited.inputs_done_through;
+            return Self { taken: Some(Taken { claimed: done, done }), fails: false };
+        }
+        let Some(Ok(progress)) = event.transition.as_ref().map(RawJson::to::<Progress>) else {
+            return Self::default();
+        };
+        let (claimed, done) = (progress.inputs_claimed_through, progress.inputs_done_through);
+        let taken = claimed.or(done);
+        let taken =
+            taken.map(|_| Taken { claimed: claimed.unwrap_or_default(), done: done.unwrap_or_default() });
+        Self { taken, fails: progress.failure.is_some() && event.run.is_some() }
     }
-    let Progress { inputs_claimed_through: claimed, inputs_done_through: done } =
-        event.transition.as_ref()?.to().ok()?;
-    claimed.or(done).map(|_| Taken { claimed: claimed.unwrap_or_default(), done: done.unwrap_or_default() })
 }
 
 /// Part of a [`Transition`](agent_core::model::Transition). Every other event of a window has one; parsing the whole of each
@@ -469,6 +506,7 @@ fn taken_by(event: &Event) -> Option<Taken> {
 struct Progress {
     inputs_claimed_through: Option<Seq>,
     inputs_done_through: Option<Seq>,
+    failure: Option<IgnoredAny>,
 }
 
 /// Reads the inputs that are repeated behind a summary, oldest first; the newest of them, if they are many. One that is

@@ -161,6 +161,28 @@ impl Window {
         }
     }
 
+    /// Removes the answer in the commit with this end, and the results of its calls, none of which was made. Results of
+    /// earlier calls stay, and so does the end of the answer, which says what the provider refuses.
+    pub(super) fn withdraw(&mut self, end: Seq) {
+        let is_answer = |placed: &Placed| placed.end == end && matches!(placed.part, Piece::Items { .. });
+        let answer = self.parts.iter().filter(|placed| is_answer(placed));
+        let calls: HashSet<_> = answer.flat_map(|placed| placed.part.calls().cloned()).collect();
+        let (bytes, hidden, messages) = (&mut self.bytes, &mut self.hidden_bytes, &mut self.messages);
+        self.parts.retain(|placed| {
+            let is_result = match &placed.part {
+                Piece::Result(ModelToolResult { call, .. }) | Piece::Omitted(call) => calls.contains(call),
+                _ => false,
+            };
+            let is_kept = placed.end != end || !(is_answer(placed) || is_result);
+            if !is_kept {
+                *bytes -= placed.part.size_bytes();
+                *hidden -= placed.part.hidden_bytes();
+                *messages -= placed.part.messages();
+            }
+            is_kept
+        });
+    }
+
     /// Returns about how much memory the parts and the messages made of them take, in bytes.
     pub(super) fn size_bytes(&self) -> usize {
         // Each has its texts.

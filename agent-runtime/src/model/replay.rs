@@ -120,7 +120,7 @@ impl ModelTarget {
     ///
     /// Takes one pass over the messages.
     pub fn messages(&self, context: &ModelContext) -> Messages {
-        Given::new(self.clone(), Without::default()).add(context.messages().into()).into()
+        Given::new(self.clone(), Without::default()).add(context.given()).into()
     }
 
     /// Returns about how much memory it takes, in bytes.

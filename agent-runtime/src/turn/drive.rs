@@ -358,6 +358,11 @@ impl Driver {
         };
         let cost = cost.unwrap_or_default();
         self.prelude.extend(said);
+        if for_good && !self.prelude.is_empty() {
+            // The answer is whole. In the commit of a failed end it would be given to no model again.
+            let commit = self.sealed();
+            self.store(commit).await?;
+        }
         self.prelude.extend(self.used(cost.clone()));
         let mut commit = self.sealed();
         if self.handle.runtime().config().spans && outcome != RunOutcome::Interrupted {

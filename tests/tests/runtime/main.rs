@@ -17,6 +17,7 @@ mod concurrent_schedulers;
 mod consent;
 mod context;
 mod conversation;
+mod failed_attempts;
 mod fairness;
 mod faults;
 mod finish;

@@ -19,6 +19,7 @@ use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{DeletedTenant, Page};
 use agent_core::{Backend, MemoryStore, Result, Storage, TenantId, Timestamp, WorkspaceId, async_trait};
+use agent_runtime::context::{ContextLimits, ModelContext};
 use agent_runtime::secrets::{Secret, SecretName, SecretSource, Secrets, TenantSecrets};
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, Conversation, EchoProvider, Gate, LlmProvider, ModelEvent,
@@ -212,6 +213,8 @@ async fn answer_whose_cost_panics_is_not_requested_again(site: Site) {
     assert_eq!(Scheduler::new(agent).round().await.unwrap().ran, 1, "{name}");
     let now = chat.refresh().await.unwrap();
     assert_eq!((now.attempts, now.inputs_open), (0, 0), "{name}");
+    let given = ModelContext::read(&*storage.sessions, &now, ContextLimits::default()).await.unwrap();
+    assert_eq!(given.messages().len(), 2, "{name}: it is an answer");
     failed_and_goes_on(&chat, "said", name).await;
     assert_eq!(model.asked.load(Ordering::SeqCst), 2, "{name}");
 }

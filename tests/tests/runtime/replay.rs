@@ -379,6 +379,11 @@ async fn cut_answers_keep_finished_parts_as_text() {
         assert_eq!(ask(&chat, "Again").await, "again", "{how}");
         let requests = model.requests();
         let messages = &requests.last().unwrap().messages;
+        if how == "failed" {
+            assert!(messages.iter().all(|said| matches!(said, ModelMessage::User(_))), "{how}: {messages:?}");
+            check_log(&chat).await;
+            continue;
+        }
         let ModelMessage::Agent(message) = &messages[1] else { panic!("{how}: {messages:?}") };
         assert_eq!((message.items.len(), natives(messages)), (3, 0), "{how}: text, call, text");
         check_log(&chat).await;
