@@ -1,5 +1,6 @@
 //! Turn of a session: from a prompt, or from the answer to a permission request, to the end of the work.
 
+use std::borrow::Cow;
 use std::pin::pin;
 
 use agent_client_protocol::v1::{ConnectionTo, schema};
@@ -10,7 +11,7 @@ use agent_core::model::{ActionKind, CallId, PendingAction};
 use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::text::{marked, marked_name};
-use agent_runtime::{Conversation, Live, Queued, Run, RunError, RunOutcome, RunReport, Update};
+use agent_runtime::{Conversation, Live, Queued, ReachedLimit, Run, RunError, RunOutcome, RunReport, Update};
 use futures::StreamExt;
 use schema::{
     ContentBlock, PermissionOption, PermissionOptionKind, PromptResponse, RequestPermissionOutcome,
@@ -267,8 +268,8 @@ impl<'a> Open<'a> {
         let report = ended.map_err(|error| fault::run(&error, self.turn.session))?;
         Ok(match report.outcome {
             RunOutcome::Completed(reason) => {
-                if let Some(why) = incomplete(reason, is_answered) {
-                    self.updates.notice(why).await;
+                if let Some(why) = incomplete(reason, report.limit, is_answered) {
+                    self.updates.notice(&why).await;
                 }
                 Ended::Stopped(stop_reason(reason))
             }
@@ -415,8 +416,21 @@ fn title(chat: &Conversation) -> Option<String> {
 }
 
 /// Returns why an answer is not all that a person may expect; `None` if it is. Clients do not show every stop reason.
-const fn incomplete(reason: Reason, is_answered: bool) -> Option<&'static str> {
-    Some(match reason {
+fn incomplete(reason: Reason, limit: Option<ReachedLimit>, is_answered: bool) -> Option<Cow<'static, str>> {
+    if let Some(limit) = limit.filter(|limit| limit.max.is_some()) {
+        match reason {
+            Reason::MaxTokens | Reason::MaxOutput => {
+                return Some(format!("The answer reached the limit of {limit} and was cut.").into());
+            }
+            Reason::MaxTurns => {
+                return Some(
+                    format!("The run reached the limit of {limit}; the next message goes on.").into(),
+                );
+            }
+            _ => {}
+        }
+    }
+    let why = match reason {
         Reason::MaxTokens => "The answer reached the model's limit of tokens and was cut.",
         Reason::MaxOutput => "The answer reached the size limit and was cut.",
         Reason::MaxTurns => {
@@ -425,7 +439,8 @@ const fn incomplete(reason: Reason, is_answered: bool) -> Option<&'static str> {
         Reason::Refusal => "The model, or a filter of its provider, refused to answer.",
         Reason::EndTurn if !is_answered => "The model gave an empty answer.",
         _ => return None,
-    })
+    };
+    Some(why.into())
 }
 
 const fn stop_reason(reason: Reason) -> StopReason {

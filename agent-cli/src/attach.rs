@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use agent_core::Error;
 use agent_core::event::{Media, Message, Part};
 use agent_core::store::BLOB_MAX_BYTES;
 use agent_runtime::Conversation;
 
 use crate::content::Content;
+use crate::failure::full_text;
 
 /// File for the next message.
 struct Attached {
@@ -56,8 +58,7 @@ impl Attachments {
         for attached in &self.0 {
             let (media_type, info) = (&attached.media_type, attached.content.info);
             let put = chat.put_media_content(media_type, info, attached.content.open()).await;
-            let again = format!("attach it again: /attach {}", attached.path.display());
-            let media = put.map_err(|error| attached.content.not_stored(error, &again))?;
+            let media = put.map_err(|error| attached.not_stored(error))?;
             message = message.with_part(attached.part(media));
         }
         Ok(message)
@@ -82,6 +83,18 @@ impl Attached {
         // A message refuses a name with control characters.
         let name = path.file_name().map(|name| name.to_string_lossy().replace(char::is_control, "\u{fffd}"));
         Ok(Self { path: path.to_owned(), content, media_type, name })
+    }
+
+    /// Returns the error of storing the file, which names it.
+    fn not_stored(&self, error: Error) -> Error {
+        let path = self.path.display();
+        let error = self.content.not_stored(error, &format!("attach it again: /attach {path}"));
+        let text = full_text(&error);
+        if text.contains(&*path.to_string()) {
+            return error;
+        }
+        Error::new(error.kind().clone(), format!("file {path} cannot be sent: {text}"))
+            .with_outcome(error.write_outcome())
     }
 
     /// Returns the part for the file, by the media type that its name suggests.

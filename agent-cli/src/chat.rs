@@ -1,5 +1,6 @@
 //! Loop of a conversation: sends input lines to the session, and prints the events of the session.
 
+use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
 use std::error::Error;
 use std::time::Duration;
@@ -10,7 +11,9 @@ use agent_core::search::Hit;
 use agent_core::state::{Reason, SessionState};
 use agent_core::text::marked;
 use agent_core::{DeviceId, RunId, Seq, SessionId};
-use agent_runtime::{AgentRuntime, Conversation, Input as UserInput, Queued, Run, RunOutcome, Update};
+use agent_runtime::{
+    AgentRuntime, Conversation, Input as UserInput, Queued, ReachedLimit, Run, RunOutcome, Update,
+};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -66,6 +69,8 @@ pub(crate) struct Chat {
     pub(crate) found: Vec<Hit>,
     /// Files for the next message.
     pub(crate) attachments: Attachments,
+    /// Text of the last message, if a file with it could not be stored and nothing was sent.
+    pub(crate) unsent: Option<String>,
     interrupts: Signal,
     terminations: Signal,
     /// Whether anything failed that no person has read.
@@ -100,9 +105,23 @@ impl Own {
     }
 }
 
-/// Returns why an answer is not all that the user may expect; `None` if it is.
-const fn incomplete(reason: Reason, is_answered: bool) -> Option<&'static str> {
-    Some(match reason {
+/// Returns why an answer is not all that the user may expect; `None` if it is. `limit` is the limit that it reached, if that is
+/// known.
+fn incomplete(reason: Reason, limit: Option<ReachedLimit>, is_answered: bool) -> Option<Cow<'static, str>> {
+    if let Some(limit) = limit.filter(|limit| limit.max.is_some()) {
+        match reason {
+            Reason::MaxTokens | Reason::MaxOutput => {
+                return Some(format!("(the answer reached the limit of {limit} and was cut)").into());
+            }
+            Reason::MaxTurns => {
+                return Some(
+                    format!("(the run reached the limit of {limit}; your next message goes on)").into(),
+                );
+            }
+            _ => {}
+        }
+    }
+    let why = match reason {
         Reason::MaxTokens => "(the answer reached the model's limit of tokens and was cut)",
         Reason::MaxOutput => "(the answer reached the size limit and was cut)",
         Reason::MaxTurns => {
@@ -111,7 +130,8 @@ const fn incomplete(reason: Reason, is_answered: bool) -> Option<&'static str> {
         Reason::Refusal => "(the model, or a filter of its provider, refused to answer)",
         Reason::EndTurn if !is_answered => "(the model gave an empty answer)",
         _ => return None,
-    })
+    };
+    Some(why.into())
 }
 
 impl Chat {
@@ -141,6 +161,7 @@ impl Chat {
             asked: Question::default(),
             found: Vec::new(),
             attachments: Attachments::default(),
+            unsent: None,
             interrupts: signal(SignalKind::interrupt())?,
             terminations: signal(SignalKind::terminate())?,
             failed: false,
@@ -257,9 +278,10 @@ impl Chat {
 
     async fn line(&mut self, line: String) {
         if line.trim().is_empty() {
-            // Pages of a question come first; then attached files are sent without a text.
-            if !self.next_page() && !self.attachments.is_empty() {
-                self.send(String::new()).await;
+            // Pages of a question come first; then what waits is sent: a text, or attached files without one.
+            if !self.next_page() && (self.unsent.is_some() || !self.attachments.is_empty()) {
+                let text = self.unsent.take().unwrap_or_default();
+                self.send(text).await;
             }
             return;
         }
@@ -282,14 +304,19 @@ impl Chat {
             Err(error) => {
                 self.fail(&error);
                 if !self.attachments.is_empty() {
-                    self.screen.note(
-                        "the message was not sent; the attached files wait for your next one, and /detach removes them",
-                    );
+                    let what =
+                        if text.is_empty() { "the attached files wait" } else { "its text and files wait" };
+                    self.unsent = Some(text).filter(|text| !text.is_empty());
+                    self.screen.note(&format!(
+                        "the message was not sent; {what}: an empty line sends them, /detach removes the files, and \
+                         another text takes the place of this one"
+                    ));
                 }
                 return;
             }
         };
         self.attachments.clear();
+        self.unsent = None;
         match run.queued().cloned() {
             Some(queued) => self.wait(queued).await,
             None => {
@@ -397,8 +424,8 @@ impl Chat {
                 RunOutcome::Awaiting(action) => self.ask(action).await,
                 RunOutcome::Interrupted => self.screen.note("(interrupted)"),
                 RunOutcome::Completed(reason) => {
-                    if let Some(why) = incomplete(*reason, self.answered) {
-                        self.screen.note(why);
+                    if let Some(why) = incomplete(*reason, report.limit, self.answered) {
+                        self.screen.note(&why);
                     }
                 }
                 _ => {}
@@ -453,9 +480,9 @@ impl Chat {
                 self.catch_up().await;
                 let status = self.handle.record().status;
                 if let Some(why) =
-                    incomplete(status.reason, true).filter(|_| status.state == SessionState::Idle)
+                    incomplete(status.reason, None, true).filter(|_| status.state == SessionState::Idle)
                 {
-                    self.screen.note(why);
+                    self.screen.note(&why);
                 }
             }
             Some(Err(error)) => self.fail(&error),

@@ -24,7 +24,8 @@ macro_rules! slash_commands {
   /copy         copy the last answer to the clipboard of the terminal
   /model [NAME] show the model that answers, or choose another, as --model does
   /attach FILE  send a file with the next message, or alone with an empty
-                line; /detach sends none
+                line; /detach sends none. If a file cannot be stored, nothing
+                is sent, and an empty line sends the text again
   /files        list the files in this session
   /save N PATH  save file N of /files
   /clear        clear the history of this session; the log still contains it

@@ -85,6 +85,7 @@ pub use model::summarizer::{Summarizer, SummaryRequest, WrittenSummary};
 pub use model::text::generate_text;
 pub use run::error::RunError;
 pub use run::handle::{Canceller, Input, Run};
+pub use run::limit::{LimitKind, ReachedLimit};
 pub use run::live::Live;
 pub use run::report::{Queued, RunOutcome, RunReport, Update};
 pub use schedule::rounds::{Round, SchedulerConfig};

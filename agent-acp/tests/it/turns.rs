@@ -291,6 +291,7 @@ async fn the_reason_for_a_cut_answer_is_reported() {
         Turn::new().text("I look").call("c1", "look", empty()).done(ModelStop::MaxTokens),
         Turn::new().done(ModelStop::EndTurn),
         Turn::new().done(ModelStop::Refusal),
+        Turn::new().text("x".repeat((1 << 20) + 1)),
         Turn::new().text("Yes."),
     ]);
     let agent = Site::new("memory").agent(model, &tool).await;
@@ -312,11 +313,15 @@ async fn the_reason_for_a_cut_answer_is_reported() {
             (StopReason::MaxTokens, "The answer reached the model's limit of tokens and was cut."),
             (StopReason::EndTurn, "The model gave an empty answer."),
             (StopReason::Refusal, "The model, or a filter of its provider, refused to answer."),
+            (
+                StopReason::MaxTokens,
+                "The answer reached the limit of 1048576 bytes of text in an answer (text_bytes) and was cut.",
+            ),
         ] {
             let answer = connection.send_request(prompt(&session, "Look.")).block_task().await.unwrap();
             let updates = seen.take();
             assert_eq!((answer.stop_reason, notices(&updates)), (stop, vec![notice.to_owned()]));
-            if stop == StopReason::MaxTokens {
+            if notice.contains("of tokens") {
                 let lines = shown(&updates);
                 let calls: Vec<_> = lines.iter().filter(|line| line.starts_with("c1")).collect();
                 assert_eq!(calls, ["c1 look Pending", "c1 Failed"]);

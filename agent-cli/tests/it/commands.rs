@@ -108,6 +108,40 @@ fn attached_files_go_with_the_next_message() {
     assert!(chat.err.text().contains("cannot attach /nowhere/cat.png: No such file"), "{}", chat.err.text());
 }
 
+/// A message whose file cannot be stored is not sent. The file and the reason are named, and its text waits: an empty line sends it
+/// again, with the file or without it, and another text takes its place.
+#[tokio::test]
+async fn a_message_whose_file_fails_keeps_its_text() {
+    let (folder, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut chat = Chat::start(data.path(), &[]);
+    let mut fails = |name: &str, text: &str, chat: &mut Chat| {
+        let cat = folder.path().join(name);
+        std::fs::write(&cat, b"\x89PNG").unwrap();
+        chat.send(&format!("/attach {}", cat.display()));
+        chat.err.wait_for(&format!("[image {name}, image/png"));
+        std::fs::remove_file(&cat).unwrap();
+        chat.send(text);
+        chat.err.wait_for(&format!("cannot read {}", cat.display()));
+        cat
+    };
+    let cat = fails("one.png", "what is it?", &mut chat);
+    chat.err.wait_for("the message was not sent; its text and files wait: an empty line sends them");
+    std::fs::write(&cat, b"\x89PNG").unwrap();
+    chat.send("");
+    chat.out.wait_for("what is it?\n[image one.png");
+    fails("two.png", "only a text", &mut chat);
+    chat.send("/detach");
+    chat.send("");
+    chat.out.wait_for("only a text\n");
+    fails("three.png", "this is not sent", &mut chat);
+    chat.send("/detach");
+    chat.send("but this is");
+    chat.out.wait_for("but this is\n");
+    chat.send("");
+    assert_eq!(chat.finish(), 1);
+    assert_eq!(found(data.path()).await.prompts(), ["what is it?", "only a text", "but this is"]);
+}
+
 /// A file that is changed after it was attached is not sent; the user is told to attach it again, and can. A file that is
 /// gone is named with one reason.
 #[test]

@@ -10,7 +10,7 @@ use crate::commit::{Commit, Committed};
 use crate::event::Event;
 use crate::session::SessionRecord;
 use crate::store::blob::{BlobContent, ReadBlob};
-use crate::store::history::{PAGE, PAGE_BYTES, coming_events};
+use crate::store::history::{PAGE, PAGE_BYTES, check_position, coming_events};
 use crate::store::read::{EventPage, ReadEvents};
 use crate::store::session::SessionStore;
 use crate::store::sessions::Sessions;
@@ -238,7 +238,8 @@ pub trait SessionStoreExt: SessionStore {
     }
 
     /// Returns all events after `after`, then each new event as it is committed; the stream does not end, but by an error:
-    /// `Deleted` if the next events were purged.
+    /// `Deleted` if the next events were purged, `InvalidInput` at once if `after` is [beyond](super::check_position) the
+    /// session's last event.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
@@ -254,9 +255,12 @@ pub trait SessionStoreExt: SessionStore {
     /// # Ok(()) }
     /// ```
     fn follow(&self, id: SessionId, after: Seq) -> BoxStream<'_, Result<Event>> {
-        let pages = stream::try_unfold(after, move |seen| async move {
+        let pages = stream::try_unfold((after, false), move |(seen, is_checked)| async move {
+            if !is_checked {
+                check_position(&*self.as_store().load(id).await?, seen)?;
+            }
             let (events, seen) = coming_events(self.as_store(), id, seen).await?;
-            Ok::<_, Error>(Some((stream::iter(events.into_iter().map(Ok)), seen)))
+            Ok::<_, Error>(Some((stream::iter(events.into_iter().map(Ok)), (seen, true))))
         });
         pages.try_flatten().boxed()
     }

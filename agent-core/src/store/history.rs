@@ -116,6 +116,35 @@ pub async fn next_events(
     }
 }
 
+/// Refuses a reader that has the events up to and including `after` and is ahead of the session, for which it would wait for
+/// ever: of a session that was restored from a backup, or of another store.
+///
+/// # Errors
+///
+/// `InvalidInput`, with both numbers, if `after` is greater than the number of the session's last event.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/setup.rs"));
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_core::store::check_position;
+///
+/// # let (store, effects, session) = session().await?;
+/// check_position(&session, session.head)?;
+/// let error = check_position(&session, agent_core::Seq::new(9)).unwrap_err();
+/// assert!(error.to_string().contains("event 9 is beyond the last one, which is event 1"));
+/// # Ok(()) }
+/// ```
+pub fn check_position(session: &SessionRecord, after: Seq) -> Result<()> {
+    let (id, head) = (session.id, session.head);
+    if after <= head {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "session {id}: event {after} is beyond the last one, which is event {head}; the events that were read before are of \
+         another state of the session, so read it from the beginning, or follow it from event {head}"
+    )))
+}
+
 /// Returns a session's own events after `after`, up to and including `until`.
 ///
 /// ```

@@ -46,7 +46,7 @@ pub use blob::{
 pub use blob_store::BlobStore;
 pub use heads::Heads;
 pub use hidden::{HiddenSession, WorkspaceArea};
-pub use history::{coming_events, next_events, own_events};
+pub use history::{check_position, coming_events, next_events, own_events};
 pub use known::KnownSessions;
 pub use lease::{LeaseStatus, LeaseStore};
 pub use lease_watch::{HolderState, LeaseWatch};

@@ -9,6 +9,7 @@ use crate::conversation::handle::Conversation;
 use crate::run::live::{Live, Pieces};
 use agent_core::event::Event;
 use agent_core::model::Lease;
+use agent_core::store::check_position;
 use agent_core::{Result, Seq, SessionId};
 
 /// Reader of one session.
@@ -68,7 +69,8 @@ impl Conversation {
     /// # Ok(()) }
     /// ```
     ///
-    /// The stream ends as [`follow`](Self::follow) does. Its first item may be an error of the store, with which it ends.
+    /// The stream ends as [`follow`](Self::follow) does. Its first item may be an error of the store, or
+    /// `InvalidInput` for a position beyond the last event, with which it ends.
     pub fn live(&self, after: Seq) -> BoxStream<'static, Result<Live>> {
         let chat = self.clone();
         let reader = stream::once(async move { Reader::join(&chat, after).await });
@@ -86,7 +88,9 @@ impl Reader {
         let (runtime, id) = (chat.runtime(), chat.id());
         let mut pieces = Pieces::new(after);
         let runs = runtime.shared.runs.active.clone();
-        if let Some(lease) = &runtime.storage.sessions.load(id).await?.lease {
+        let session = runtime.storage.sessions.load(id).await?;
+        check_position(&session, after)?;
+        if let Some(lease) = &session.lease {
             follow(&mut pieces, &runs, id, lease).await;
         }
         let events = chat.follow(pieces.begin()).fuse();

@@ -4,7 +4,9 @@ use crate::agent::runtime::AgentRuntime;
 use crate::conversation::handle::Conversation;
 use crate::run::handle::{Input, Run};
 
+use agent_core::model::{Attributes, Patch};
 use agent_core::search::{Search, SearchPage};
+use agent_core::session::NewSession;
 use agent_core::state::SessionState;
 use agent_core::{Error, Result, WorkspaceId};
 use agent_workspace::keys::{Lookup, absent, deleted, keeps_changing};
@@ -31,6 +33,8 @@ const ATTEMPTS: usize = 8;
 pub struct WorkspaceHandle {
     runtime: AgentRuntime,
     id: WorkspaceId,
+    /// Attributes of the conversations that it creates.
+    attributes: Patch,
 }
 
 /// Conversation and the run that answers its new input: the result of
@@ -59,7 +63,7 @@ impl AgentRuntime {
     /// # Ok(()) }
     /// ```
     pub fn workspace(&self, id: WorkspaceId) -> WorkspaceHandle {
-        WorkspaceHandle { runtime: self.clone(), id }
+        WorkspaceHandle { runtime: self.clone(), id, attributes: Patch::new() }
     }
 
     /// Opens the conversation of a key in the default workspace; creates both if they do not exist. Starts no run. To
@@ -72,6 +76,8 @@ impl AgentRuntime {
     /// The session's record holds the key as the label
     /// [`CONVERSATION_KEY`](agent_core::model::Attributes::CONVERSATION_KEY), by which lists find it; a fork does not
     /// inherit it.
+    ///
+    /// [`WorkspaceHandle::with_attributes`] gives a new one a title and labels in the commit that creates it.
     ///
     /// The cost is one read of the record if the conversation exists and is the first of its key; otherwise see
     /// [`recreate_conversation`](Self::recreate_conversation).
@@ -238,6 +244,30 @@ impl WorkspaceHandle {
         self.id
     }
 
+    /// Sets the title, the labels and other attributes of the conversations that this handle creates by key: the commit
+    /// that creates one has them, so that no reader sees it without. A conversation that exists is opened as it is.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let agent = echo_agent()?;
+    /// use agent_core::model::{Patch, Title};
+    ///
+    /// let new = Patch::new().with_title(Title::by_user("Ticket 4711")).with_label("team", "support");
+    /// let tickets = agent.workspace(WorkspaceId::DEFAULT).with_attributes(new);
+    /// let chat = tickets.conversation("support/4711").await?;
+    /// assert_eq!(chat.record().attributes.labels["team"], "support");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// [`conversation`](Self::conversation), [`conversation_with`](Self::conversation_with) and
+    /// [`recreate_conversation`](Self::recreate_conversation) then return `InvalidInput` or `LimitExceeded` for attributes that
+    /// a session does not take, among them another [key](Attributes::CONVERSATION_KEY), if they would create one.
+    pub fn with_attributes(mut self, attributes: Patch) -> Self {
+        self.attributes = attributes;
+        self
+    }
+
     /// Opens the conversation of a key in this workspace; creates it if it does not exist. See
     /// [`AgentRuntime::conversation`].
     ///
@@ -287,7 +317,8 @@ impl WorkspaceHandle {
                 }
                 Lookup::Free(new) => {
                     let (runtime, input) = (self.runtime.clone(), Some(input.clone()));
-                    let begun = Conversation::begin_new(runtime, *new, Vec::new(), input).await;
+                    let begun =
+                        Conversation::begin_new(runtime, self.attributed(*new)?, Vec::new(), input).await;
                     if let Some((conversation, run)) = workspaces.unless_raced(self.id, begun).await? {
                         return Ok(ConversationRun { conversation, run, created: true });
                     }
@@ -353,6 +384,17 @@ impl WorkspaceHandle {
         Ok(erased)
     }
 
+    /// Returns a new conversation with the attributes of this handle.
+    fn attributed(&self, new: NewSession) -> Result<NewSession> {
+        let (key, generation) = (Attributes::CONVERSATION_KEY, Attributes::CONVERSATION_GENERATION);
+        if self.attributes.labels.contains_key(key) || self.attributes.references.contains_key(generation) {
+            return Err(Error::invalid(format!(
+                "the attributes of a new conversation set {key} or {generation}, which its key decides; leave both out"
+            )));
+        }
+        Ok(new.with_patch(&self.attributes))
+    }
+
     async fn open(&self, key: &str, recreates: bool) -> Result<Conversation> {
         let key = key.parse()?;
         let workspaces = &self.runtime.workspaces;
@@ -360,7 +402,7 @@ impl WorkspaceHandle {
             let session = match workspaces.lookup_conversation(self.id, &key, recreates).await? {
                 Lookup::Taken(session) => session,
                 Lookup::Free(new) => {
-                    let created = workspaces.create_session(*new).await;
+                    let created = workspaces.create_session(self.attributed(*new)?).await;
                     let Some(session) = workspaces.unless_raced(self.id, created).await? else { continue };
                     session
                 }

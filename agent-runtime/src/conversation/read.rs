@@ -7,7 +7,7 @@ use crate::run::stop::is_set;
 use agent_core::event::Event;
 use agent_core::model::Counts;
 use agent_core::search::{Search, SearchPage};
-use agent_core::store::{EventPage, ReadEvents, coming_events, next_events};
+use agent_core::store::{EventPage, ReadEvents, check_position, coming_events, next_events};
 use agent_core::{Error, Result, Seq, SessionStoreExt, Timestamp};
 use agent_workspace::documents::Documents;
 use agent_workspace::views::SessionView;
@@ -90,6 +90,12 @@ impl Conversation {
     /// down](crate::AgentRuntime::shutdown), the stream returns the events that its last runs have stored, and ends (`None`).
     /// It also ends after an error, which is `Deleted` if the next events were purged, and `Unavailable` if the stores
     /// were [closed](crate::AgentRuntime::close) before it had returned the last ones: shut down, let it end, then close.
+    /// Its first item is `InvalidInput`, with both numbers, if `after` is [beyond](agent_core::store::check_position) the
+    /// session's last event.
+    ///
+    /// A run that ends is an event, too, with a [transition](Event::transition): to `Idle` with the reason `RunError` and the
+    /// failure if it failed and is not tried again, to `Failed` if the session waits for
+    /// [`clear_failure`](Self::clear_failure), to `Queued` if it is tried again.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/echo.rs"));
@@ -133,6 +139,9 @@ impl Conversation {
                     }
                     if is_over {
                         return Ok(None);
+                    }
+                    if !is_read {
+                        check_position(&*sessions.load(id).await?, seen)?;
                     }
                     is_read = true;
                 }

@@ -1,6 +1,7 @@
 //! Result of one input or answer, read from the session's log: the run that claimed it, and the end of that run.
 
 use crate::run::error::RunError;
+use crate::run::limit::ReachedLimit;
 use crate::run::report::{Queued, RunOutcome, RunReport};
 use agent_core::event::{AgentPart, Event, EventPayload, EventType, Part};
 use agent_core::model::{Failure, PendingAction, Status, Transition, Usage};
@@ -194,11 +195,16 @@ impl Claim {
             }
             (None, ..) => return Err(RunError::Queued(Queued::in_session(now, self.input))),
         };
+        let limit = match outcome {
+            RunOutcome::Completed(reason) => ReachedLimit::of_reason(reason),
+            _ => None,
+        };
         let report = RunReport {
             session: now.id,
             run: self.run,
             text: self.text,
             outcome,
+            limit,
             usage: self.usage,
             status,
             stored: !self.degraded,

@@ -4,6 +4,7 @@ pub(crate) mod claim;
 pub(crate) mod error;
 pub(crate) mod handle;
 pub(crate) mod heartbeat;
+pub(crate) mod limit;
 pub(crate) mod live;
 pub(crate) mod queue;
 pub(crate) mod report;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::model::event::PartKind;
 use crate::model::fault::{FaultKind, ProviderFault};
+use crate::run::limit::ReachedLimit;
 use agent_core::event::{Part, ToolResult, ToolUse};
 use agent_core::model::{Failure, PendingAction, Status, Usage};
 use agent_core::session::SessionRecord;
@@ -190,6 +191,12 @@ pub struct RunReport {
     pub text: String,
     /// Outcome of the run.
     pub outcome: RunOutcome,
+    /// Limit that ended the run or cut its last answer; `None` if none did.
+    ///
+    /// The log has the reason of the [outcome](Self::outcome), not the limit: the report of a run of another process, from
+    /// [`wait_for_answer`](crate::conversation::handle::Conversation::wait_for_answer), names it only if the reason does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<ReachedLimit>,
     /// Usage of the model over all calls of the run, and of the model that wrote its [summaries](crate::WrittenSummary).
     pub usage: Usage,
     /// Status of the session after the run, as last seen; `Queued` if more inputs wait.

@@ -6,6 +6,7 @@ use agent_core::commit::COMMIT_MAX_BLOBS;
 
 use crate::config::Limits;
 use crate::model::event::ModelCall;
+use crate::run::limit::{LimitKind, ReachedLimit};
 use agent_core::state::Reason;
 use agent_workspace::blobs::INLINE_MAX_BYTES;
 
@@ -28,9 +29,9 @@ const NAME_MAX_BYTES: usize = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
     /// Limit of calls; the calls before it are made.
-    Calls(usize),
+    Calls(LimitKind, usize),
     /// Limit of bytes; no call is made.
-    Bytes(&'static str, usize),
+    Bytes(LimitKind, usize),
     /// Limit of parts; no call is made.
     Parts(usize),
     /// Limit of large media; no call is made.
@@ -41,20 +42,26 @@ impl Full {
     /// Returns the reason with which the session becomes idle.
     pub(super) const fn reason(self) -> Reason {
         match self {
-            Self::Calls(_) => Reason::MaxTurns,
+            Self::Calls(..) => Reason::MaxTurns,
             Self::Bytes(..) | Self::Parts(_) | Self::Media(_) => Reason::MaxOutput,
         }
     }
 }
 
+impl From<Full> for ReachedLimit {
+    fn from(full: Full) -> Self {
+        let (kind, most) = match full {
+            Full::Calls(kind, most) | Full::Bytes(kind, most) => (kind, most),
+            Full::Parts(most) => (LimitKind::Parts, most),
+            Full::Media(most) => (LimitKind::Media, most),
+        };
+        Self::new(kind).with_max(most as u64)
+    }
+}
+
 impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Calls(most) => write!(f, "{most} tool calls"),
-            Self::Bytes(noun, most) => write!(f, "{most} bytes of {noun}"),
-            Self::Parts(most) => write!(f, "{most} parts"),
-            Self::Media(most) => write!(f, "{most} media of more than {INLINE_MAX_BYTES} bytes"),
-        }
+        ReachedLimit::from(*self).fmt(f)
     }
 }
 
@@ -97,7 +104,13 @@ impl Room {
 
     /// Cuts a piece of text to the remaining capacity.
     pub(super) fn text(&mut self, piece: &mut String) -> Result<(), Full> {
-        cut(piece, &mut self.text, &mut self.all, ("text", self.limits.text_bytes), self.limits.answer_bytes)
+        cut(
+            piece,
+            &mut self.text,
+            &mut self.all,
+            (LimitKind::TextBytes, self.limits.text_bytes),
+            self.limits.answer_bytes,
+        )
     }
 
     /// Cuts a piece of reasoning to the remaining capacity.
@@ -106,7 +119,7 @@ impl Room {
             piece,
             &mut self.thinking,
             &mut self.all,
-            ("reasoning", self.limits.thinking_bytes),
+            (LimitKind::ThinkingBytes, self.limits.thinking_bytes),
             self.limits.answer_bytes,
         )
     }
@@ -123,11 +136,11 @@ impl Room {
     /// Accepts the JSON of an item, or a piece of it, if there is capacity for it.
     pub(super) fn json(&mut self, bytes: usize) -> Result<(), Full> {
         if bytes > Limits::CALL_MAX_BYTES {
-            return Err(Full::Bytes("an item", Limits::CALL_MAX_BYTES));
+            return Err(Full::Bytes(LimitKind::ItemBytes, Limits::CALL_MAX_BYTES));
         }
         let bytes = bytes.max(1);
         if bytes > self.all {
-            return Err(Full::Bytes("an answer", self.limits.answer_bytes));
+            return Err(Full::Bytes(LimitKind::AnswerBytes, self.limits.answer_bytes));
         }
         self.all -= bytes;
         Ok(())
@@ -142,7 +155,7 @@ impl Room {
             return Err(if count == 0 {
                 Full::Media(MEDIA_MAX)
             } else {
-                Full::Bytes("media", MEDIA_MAX_BYTES)
+                Full::Bytes(LimitKind::MediaBytes, MEDIA_MAX_BYTES)
             });
         };
         self.media = Some((count, left));
@@ -163,18 +176,18 @@ impl Room {
             }
         }
         if self.calls == 0 {
-            return Err(Full::Calls(self.limits.tool_calls as usize));
+            return Err(Full::Calls(LimitKind::ToolCalls, self.limits.tool_calls as usize));
         }
         if waits && self.waiting == 0 {
-            return Err(Full::Calls(WAITING_MAX));
+            return Err(Full::Calls(LimitKind::WaitingCalls, WAITING_MAX));
         }
         let input = call.input.get().len() + call.malformed.as_ref().map_or(0, |input| input.text.len());
         if input > self.limits.call_bytes {
-            return Err(Full::Bytes("input of a tool call", self.limits.call_bytes));
+            return Err(Full::Bytes(LimitKind::CallBytes, self.limits.call_bytes));
         }
         let bytes = call.id.len() + call.name.len() + input;
         if bytes > self.all {
-            return Err(Full::Bytes("an answer", self.limits.answer_bytes));
+            return Err(Full::Bytes(LimitKind::AnswerBytes, self.limits.answer_bytes));
         }
         self.all -= bytes;
         self.calls -= 1;
@@ -197,16 +210,16 @@ fn cut(
     piece: &mut String,
     left: &mut Left,
     all: &mut usize,
-    (noun, most): (&'static str, usize),
+    (kind, most): (LimitKind, usize),
     most_of_all: usize,
 ) -> Result<(), Full> {
     let mut json = json_bytes(piece);
     let full = if piece.len() > left.text {
-        Err(Full::Bytes(noun, most))
+        Err(Full::Bytes(kind, most))
     } else if json > left.json {
-        Err(Full::Bytes(noun, Limits::TEXT_MAX_BYTES))
+        Err(Full::Bytes(kind, Limits::TEXT_MAX_BYTES))
     } else if piece.len().max(1) > *all {
-        Err(Full::Bytes("an answer", most_of_all))
+        Err(Full::Bytes(LimitKind::AnswerBytes, most_of_all))
     } else {
         Ok(())
     };

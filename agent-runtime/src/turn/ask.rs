@@ -19,6 +19,7 @@ use crate::model::provider::{LlmProvider, ModelRequest, ModelStream};
 use crate::model::replay::{Given, ModelTarget, SeenMedia};
 use crate::model::request::{choose, fit};
 use crate::model::retry::pause_before_retry;
+use crate::run::limit::{LimitKind, ReachedLimit};
 use crate::run::report::Update;
 use crate::run::stop::Stopped;
 use crate::run::telemetry::{ChatEnd, Target, chat_span, record_chat};
@@ -374,8 +375,7 @@ async fn take(
             heard.pings += 1;
             let silence = driver.settings.limits.model_silence;
             if heard.pings > PINGS_MAX || heard.heard.elapsed() > silence.saturating_mul(PINGS_SILENCES) {
-                heard.may_retry = false;
-                return Err(fault(driver, FaultKind::Timeout, "sent only signs of life"));
+                return Err(silent(driver, heard, "sent only signs of life"));
             }
             continue;
         }
@@ -536,11 +536,18 @@ async fn wait_for<T>(
             Ok(None) => Err(fault(driver, FaultKind::Other, "panicked")),
             Err(_) => {
                 // The model may still be at work on the answer, and the limit is the host's own.
-                heard.may_retry = false;
-                Err(fault(driver, FaultKind::Timeout, &format!("was silent for {silence:?}")))
+                Err(silent(driver, heard, &format!("was silent for {silence:?}")))
             }
         },
     }
+}
+
+/// Returns the fault of a provider that was silent for too long.
+fn silent(driver: &mut Driver, heard: &mut Listening, what: &str) -> AnswerEnd {
+    heard.may_retry = false;
+    let silence = u64::try_from(driver.settings.limits.model_silence.as_millis()).unwrap_or(u64::MAX);
+    driver.limit = Some(ReachedLimit::new(LimitKind::ModelSilence).with_max(silence));
+    fault(driver, FaultKind::Timeout, what)
 }
 
 /// Returns a fault that the run itself has found.

@@ -11,9 +11,10 @@ use crate::agent::active::Registration;
 use crate::agent::runtime::{AgentRuntime, RunPermit};
 use crate::context::ModelContext;
 use crate::model::event::StopReason;
-use crate::model::fault::ProviderFault;
+use crate::model::fault::{FaultKind, ProviderFault};
 use crate::model::kept::Kept;
 use crate::run::heartbeat::HeartbeatTask;
+use crate::run::limit::{LimitKind, ReachedLimit};
 use crate::run::report::{RunOutcome, RunReport, Update};
 use crate::run::spans;
 use crate::run::stop::{Stopped, asks_to_stop};
@@ -207,6 +208,7 @@ impl Driver {
                 ControlFlow::Break(ending) => return Ok(ending),
             }
         }
+        self.limit = Some(ReachedLimit::new(LimitKind::Turns).with_max(self.settings.limits.turns.into()));
         Ok(Ending::of(text, RunOutcome::Completed(Reason::MaxTurns)))
     }
 
@@ -272,6 +274,7 @@ impl Driver {
         let said = self.items_of(parts, &asked, stop, end.is_cut(), context);
         let (text, has_calls) = (said.text.clone(), said.calls().next().is_some());
         let full = if let AnswerEnd::Full(full) = end { Some(full) } else { None };
+        self.limit = self.limit_of(&end);
         if let Some(outcome) = self.outcome_of_answer(end, !has_calls)? {
             let bodies = self.uncalled(said, "not called: the answer was cut");
             let (said, not_made) = (self.kept_events(&bodies), updates_on_calls(bodies));
@@ -286,10 +289,30 @@ impl Driver {
         if let Some(outcome) = outcome_of(after) {
             return Ok(ControlFlow::Break(Ending::of(text, outcome)));
         }
-        if full.is_some() || self.tool_calls > self.settings.limits.tool_calls {
+        let most = self.settings.limits.tool_calls;
+        if full.is_some() || self.tool_calls > most {
+            self.limit =
+                self.limit.or_else(|| Some(ReachedLimit::new(LimitKind::ToolCalls).with_max(most.into())));
             return Ok(ControlFlow::Break(Ending::of(text, RunOutcome::Completed(Reason::MaxTurns))));
         }
         Ok(ControlFlow::Continue(text))
+    }
+
+    /// Returns the limit at which an answer ended, if it reached one.
+    fn limit_of(&self, end: &AnswerEnd) -> Option<ReachedLimit> {
+        match end {
+            AnswerEnd::Done(StopReason::MaxTokens) => {
+                let limit = ReachedLimit::new(LimitKind::MaxTokens);
+                Some(self.settings.limits.max_tokens.map_or(limit, |most| limit.with_max(most.into())))
+            }
+            AnswerEnd::Full(full) => Some((*full).into()),
+            AnswerEnd::Failed(_) if end.fault() == Some(FaultKind::ContextTooLong) => {
+                Some(ReachedLimit::new(LimitKind::ContextTokens))
+            }
+            // Of the silence, which the run itself measures.
+            AnswerEnd::Failed(_) => self.limit,
+            AnswerEnd::Done(_) | AnswerEnd::Stopped(_) => None,
+        }
     }
 
     /// Returns how the run ends with an answer, if it does: an answer without calls, or one that broke off.
@@ -380,7 +403,16 @@ impl Driver {
         }
         let (session, status) = (self.session.id, self.session.status);
         let usage = self.summaries.iter().fold(self.usage, |sum, summary| sum.plus(summary.usage));
-        Ok(RunReport { session, run: Some(self.run), text, outcome, usage, status, stored })
+        Ok(RunReport {
+            session,
+            run: Some(self.run),
+            text,
+            outcome,
+            limit: self.limit,
+            usage,
+            status,
+            stored,
+        })
     }
 
     /// Returns the end of a run that failed.

@@ -2,6 +2,7 @@
 
 use crate::config::Limits;
 use crate::model::event::{ModelCall, ModelPart, PartContent, PartKind};
+use crate::run::limit::LimitKind;
 use crate::turn::answer_limits::{Full, Room};
 use agent_core::event::{AgentPart, EventPayload, MediaSource, Message, Native, Part};
 use agent_core::json::RawJson;
@@ -283,7 +284,7 @@ fn check(part: &ModelPart) -> Result<(), Refused> {
     check_depth(json.depth(), "gave a part")?;
     let input = if let PartContent::Call(call) = &part.content { call.input.get().len() } else { 0 };
     if json.get().len() + input > Limits::CALL_MAX_BYTES && part.native.is_some() {
-        return Err(Full::Bytes("an item", Limits::CALL_MAX_BYTES).into());
+        return Err(Full::Bytes(LimitKind::ItemBytes, Limits::CALL_MAX_BYTES).into());
     }
     Ok(())
 }

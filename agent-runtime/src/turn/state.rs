@@ -12,6 +12,7 @@ use crate::config::OnStoreError;
 use crate::context::ModelContext;
 use crate::model::provider::ToolMode;
 use crate::model::replay::{Given, Without};
+use crate::run::limit::ReachedLimit;
 use crate::run::report::Update;
 use crate::run::stop::{OwnHead, Stopped, asks_to_stop, stopped};
 use crate::run::updates::UpdateSender;
@@ -51,6 +52,8 @@ pub(crate) struct Driver {
     pub(super) stale: bool,
     /// True if an event could not be stored and never will be.
     pub(super) lost: bool,
+    /// Limit that the run has reached, or its last answer.
+    pub(super) limit: Option<ReachedLimit>,
     pub(super) usage: Usage,
     /// What summaries took, by currency.
     pub(super) summaries: Vec<RunUsage>,
@@ -107,6 +110,7 @@ impl Driver {
             missed: Vec::new(),
             stale: false,
             lost: false,
+            limit: None,
             usage: Usage::default(),
             summaries: Vec::new(),
             tool_calls: 0,

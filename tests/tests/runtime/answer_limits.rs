@@ -13,8 +13,9 @@ use agent_core::state::{Reason, SessionState};
 use agent_core::{Error, ErrorKind, MemoryStore, Result, async_trait};
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, Conversation, EchoProvider, LlmProvider, ModelCall, ModelEvent,
-    ModelRequest, ModelStream, Plugin, RunOutcome, StopReason, ToolContext, ToolMode, ToolSpec, Update,
+    AgentBuilder, AgentRuntime, Config, Conversation, EchoProvider, FaultKind, Gate, LimitKind, LlmProvider,
+    ModelCall, ModelEvent, ModelRequest, ModelStream, PartKind, Plugin, ProviderFault, ReachedLimit,
+    RunOutcome, ScriptedProvider, StopReason, ToolContext, ToolMode, ToolSpec, Turn, Update,
 };
 use agent_tests::{Site, each_store};
 use futures::stream::{self, StreamExt};
@@ -329,6 +330,72 @@ fn limits_of_bytes_are_checked() {
         assert!(error.to_string().contains(text), "{error}");
     }
 }
+
+/// Returns cases: what the model says, with these limits, and the limit that the report names.
+fn limited() -> Vec<(Vec<Turn>, Config, LimitKind, Option<u64>)> {
+    let config = Config::default;
+    let look = |id: &str| Turn::new().call(id, "small", RawJson::parse(r#"{"a":1}"#).unwrap());
+    let calls = |tool: &str, count: usize| {
+        (0..count).fold(Turn::new(), |turn, n| turn.call(&format!("c{n}"), tool, RawJson::empty_object()))
+    };
+    let parts = (0..=1000).fold(Turn::new(), |turn, n| {
+        turn.event(ModelEvent::part_started(n, PartKind::Text)).event(ModelEvent::delta(n, "x"))
+    });
+    let thinks = Turn::new().event(ModelEvent::Thinking("0123456789".to_owned()));
+    let item = Turn::new()
+        .event(ModelEvent::part_started(0, PartKind::Call))
+        .event(ModelEvent::delta(0, "x".repeat(15 * MIB + 1)));
+    let too_long = ProviderFault::new(FaultKind::ContextTooLong, "too long");
+    let text = || Turn::new().text("0123456789");
+    vec![
+        (vec![text()], config().with_max_text_bytes(9), LimitKind::TextBytes, Some(9)),
+        (vec![thinks], config().with_max_thinking_bytes(9), LimitKind::ThinkingBytes, Some(9)),
+        (vec![look("c1")], config().with_max_call_bytes(6), LimitKind::CallBytes, Some(6)),
+        (vec![text()], config().with_max_answer_bytes(9), LimitKind::AnswerBytes, Some(9)),
+        (vec![item], config(), LimitKind::ItemBytes, Some(15 << 20)),
+        (vec![parts], config(), LimitKind::Parts, Some(1000)),
+        (vec![text().done(StopReason::MaxTokens)], config(), LimitKind::MaxTokens, None),
+        (
+            vec![text().done(StopReason::MaxTokens)],
+            config().with_max_tokens(4),
+            LimitKind::MaxTokens,
+            Some(4),
+        ),
+        (vec![look("c1"), look("c2")], config().with_max_turns(2), LimitKind::Turns, Some(2)),
+        (vec![calls("small", 3)], config().with_max_tool_calls(2), LimitKind::ToolCalls, Some(2)),
+        (vec![calls("ask", 33)], config(), LimitKind::WaitingCalls, Some(32)),
+        (
+            vec![Turn::new().gate(&Gate::new())],
+            config().with_model_silence(Duration::from_millis(20)),
+            LimitKind::ModelSilence,
+            Some(20),
+        ),
+        (vec![Turn::fault(too_long)], config(), LimitKind::ContextTokens, None),
+        (vec![text()], config(), LimitKind::TextBytes, Some(0)),
+    ]
+}
+
+/// The report names the limit that ended the run or cut its answer, and none if there was none.
+async fn the_limit_that_was_reached_is_in_the_report(site: Site) {
+    let name = site.name;
+    for (turns, config, kind, max) in limited() {
+        let model = ScriptedProvider::new(turns.into_iter().chain([Turn::new().text("enough")]));
+        let site = Site::new(name).await;
+        let chat = open(&agent_with(&site.open().await, model, config, [Arc::new(Tools) as _])).await;
+        let (_, report) = ask(&chat, "go").await;
+        // The last case has no limit.
+        let mut expected = ReachedLimit::new(kind);
+        expected.max = max;
+        let expected = (max != Some(0)).then_some(expected);
+        assert_eq!(report.limit, expected, "{name}");
+        let json = serde_json::to_string(&report).unwrap();
+        assert_eq!(json.contains(&format!(r#""kind":"{}""#, kind.name())), expected.is_some(), "{json}");
+        chat.interrupt().await.ok();
+        assert_eq!(ask(&chat, "again").await.1.limit, None, "{name}: {kind:?}");
+    }
+}
+
+each_store!(the_limit_that_was_reached_is_in_the_report and files);
 
 /// Where an answer is cut within the value of a secret, no part of the value is kept.
 async fn an_answer_cut_within_a_secret_shows_no_part_of_it(site: Site) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use agent_admin::manifest::Manifest;
 use agent_core::commit::Commit;
 use agent_core::event::{EventType, NewEvent};
-use agent_core::model::{Attributes, Patch, Workspace, WorkspaceStatus};
+use agent_core::model::{Attributes, Patch, Title, Workspace, WorkspaceStatus};
 use agent_core::session::{ConversationKey, SessionRecord};
 use agent_core::state::SessionState;
 use agent_core::store::{SessionQuery, SessionStoreWrapper};
@@ -18,8 +18,8 @@ use agent_core::{
     WorkspaceStoreExt, async_trait,
 };
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, ConversationRun, EchoProvider, Gate, NewWorkspace, RunError,
-    RunReport, ScriptedProvider, Turn,
+    AgentBuilder, AgentRuntime, Config, Conversation, ConversationRun, EchoProvider, Gate, NewWorkspace,
+    RunError, RunReport, ScriptedProvider, Turn,
 };
 use agent_storage_fs::FsStore;
 use agent_storage_sqlite::SqliteStore;
@@ -660,3 +660,55 @@ async fn a_strangers_document_brings_no_key() {
     let found = agent(&there, EchoProvider::new()).conversation("key").await.unwrap();
     assert_eq!((found.id(), dialogue(&found).await.len()), (begun.conversation.id(), 2));
 }
+
+/// The commit that creates a conversation has its title and labels; one that exists keeps its own.
+async fn a_title_and_labels_are_created_with_the_conversation(site: Site) {
+    let name = site.name;
+    let faulty = Faulty::new(site.open().await);
+    let agent = agent(&faulty.storage(), EchoProvider::new());
+    agent.workspaces().default_workspace().await.unwrap();
+    let titled = |title: &str| {
+        let new = Patch::new().with_title(Title::by_user(title)).with_label("team", title);
+        agent.workspace(WorkspaceId::DEFAULT).with_attributes(new)
+    };
+    let shown = |chat: &Conversation| {
+        let attributes = &chat.record().attributes;
+        (attributes.title.clone().unwrap().text, attributes.labels["team"].clone())
+    };
+    let both = |title: &str| (title.to_owned(), title.to_owned());
+    let before = faulty.commits();
+    let chat = titled("one").conversation("a/b").await.unwrap();
+    assert_eq!((faulty.commits() - before, shown(&chat)), (1, both("one")), "{name}");
+    assert_eq!((chat.record().head.get(), chat.record().conversation_key().is_some()), (1, true), "{name}");
+    // Of what exists nothing changes, whoever opens it.
+    let head = chat.record().head;
+    for again in [titled("two").conversation("a/b").await, titled("two").recreate_conversation("a/b").await] {
+        let again = again.unwrap();
+        assert_eq!(
+            (again.id(), again.record().head, shown(&again)),
+            (chat.id(), head, both("one")),
+            "{name}"
+        );
+    }
+    assert_eq!(faulty.commits() - before, 1, "{name}");
+    chat.delete().await.unwrap();
+    let new = titled("three").recreate_conversation("a/b").await.unwrap();
+    assert_eq!(shown(&new), both("three"), "{name}");
+    // With the first input, and its run.
+    let begun = titled("four").conversation_with("c/d", "hello").await.unwrap();
+    assert!(begun.created, "{name}");
+    let first = log(&begun.conversation).await;
+    assert_eq!((shown(&begun.conversation), first[0].commit), (both("four"), first[1].commit), "{name}");
+    begun.run.finish().await.unwrap();
+    let begun = titled("five").conversation_with("c/d", "more").await.unwrap();
+    begun.run.finish().await.unwrap();
+    assert_eq!((begun.created, shown(&begun.conversation)), (false, both("four")), "{name}");
+    // The key is not one of them.
+    let other = Patch::new().with_label(Attributes::CONVERSATION_KEY, "x/y");
+    let handle = agent.workspace(WorkspaceId::DEFAULT).with_attributes(other);
+    let refused = handle.conversation("e/f").await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{name}");
+    assert!(agent.find_conversation("e/f").await.unwrap().is_none(), "{name}");
+}
+
+each_store!(a_title_and_labels_are_created_with_the_conversation and files);

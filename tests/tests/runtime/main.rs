@@ -21,6 +21,7 @@ mod failed_attempts;
 mod fairness;
 mod faults;
 mod finish;
+mod following;
 mod forks;
 mod frozen_config;
 mod functions;
