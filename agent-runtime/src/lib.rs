@@ -92,7 +92,7 @@ pub use schedule::rounds::{Round, SchedulerConfig};
 pub use schedule::scheduler::Scheduler;
 pub use schedule::session_tools::SessionTools;
 pub use schemars;
-pub use tool::function::{Tool, tool};
+pub use tool::function::{Tool, tool, tool_for_output};
 pub use tool::output::ToolOutput;
 pub use tool::plugin::{Plugin, ToolContext};
 pub use tool::recall::Recall;

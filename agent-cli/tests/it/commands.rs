@@ -114,7 +114,7 @@ fn attached_files_go_with_the_next_message() {
 async fn a_message_whose_file_fails_keeps_its_text() {
     let (folder, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut chat = Chat::start(data.path(), &[]);
-    let mut fails = |name: &str, text: &str, chat: &mut Chat| {
+    let fails = |name: &str, text: &str, chat: &mut Chat| {
         let cat = folder.path().join(name);
         std::fs::write(&cat, b"\x89PNG").unwrap();
         chat.send(&format!("/attach {}", cat.display()));

@@ -180,6 +180,7 @@ async fn own_prompt_is_not_shown_again_after_takeover() {
 async fn an_edit_of_one_is_followed_by_the_other() {
     for folder in homes() {
         let (mut one, mut two) = (Chat::start(folder.path(), &[]), Chat::start(folder.path(), &[]));
+        two.err.wait_for("data in ");
         one.send("from one");
         two.err.wait_for("agent: from one");
         one.send("/edit from one, edited");

@@ -12,15 +12,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::model::provider::{ToolMode, ToolSpec};
+use crate::tool::output::ToolOutput;
 use crate::tool::plugin::{Plugin, ToolContext};
 use agent_core::json::RawJson;
 use agent_core::{Error, ErrorKind, Result};
 
 type Check = dyn Fn(&RawJson) -> Result<()> + Send + Sync;
 type Question = dyn Fn(&RawJson) -> Option<String> + Send + Sync;
-type Call = dyn Fn(RawJson, ToolContext) -> BoxFuture<'static, Result<RawJson>> + Send + Sync;
+type Call = dyn Fn(RawJson, ToolContext) -> BoxFuture<'static, Result<ToolOutput>> + Send + Sync;
 
-/// Async function that a model may call as a tool; made by [`tool`]. Cloning is cheap.
+/// Async function that a model may call as a tool; made by [`tool`] and [`tool_for_output`]. Cloning is cheap.
 ///
 /// A tool is a [`Plugin`] with one tool: [`AgentBuilder::with_tool`](crate::AgentBuilder::with_tool) adds it to an
 /// agent.
@@ -85,6 +86,8 @@ pub struct Tool {
 /// assert_eq!(chat.prompt("Paris?").await?.finish().await?.text, "It is warm in Paris.");
 /// # Ok(()) }
 /// ```
+///
+/// A function that returns images or files is made a tool by [`tool_for_output`].
 pub fn tool<T, R, E, F, Fut>(name: impl Into<String>, description: impl Into<String>, function: F) -> Tool
 where
     T: DeserializeOwned + JsonSchema,
@@ -93,17 +96,62 @@ where
     F: Fn(T, ToolContext) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<R, E>> + Send + 'static,
 {
+    tool_for_output(name, description, move |arguments: T, context| {
+        let given = function(arguments, context);
+        async move {
+            let output = given.await.map_err(|error| error.to_string())?;
+            RawJson::of(&output).map(ToolOutput::new).map_err(|error| error.to_string())
+        }
+    })
+}
+
+/// Creates a tool like [`tool`], whose function returns an output with parts, like images and files.
+///
+/// A medium above 1 KiB becomes a blob of the session, as that of a message does. A model that takes its kind is given the bytes
+/// with the result; another one is given a line with the name, the type and the size. The bytes of media count for the limit of an
+/// output.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_core::event::{Media, Part};
+/// use agent_runtime::{ToolOutput, tool_for_output};
+///
+/// async fn shoot(_: Nothing, _: ToolContext) -> Result<ToolOutput, agent_core::Error> {
+///     let picture = Media::inline("image/png", *b"\x89PNG\r\n\x1a\n").with_name("screen.png");
+///     Ok(ToolOutput::new(RawJson::of(&"A screenshot.")?).with_part(Part::Image(picture)))
+/// }
+///
+/// let shoot = tool_for_output("shoot", "Takes a screenshot.", shoot);
+/// # let (agent, chat) = calling(shoot, "{}", "A window.").await?;
+/// use agent_runtime::Update;
+///
+/// let mut run = chat.prompt("What is on the screen?").await?;
+/// while let Some(update) = run.next().await {
+///     if let Update::ToolDone(result) = update? {
+///         assert_eq!(result.content[0].media().unwrap().name.as_deref(), Some("screen.png"));
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+pub fn tool_for_output<T, E, F, Fut>(
+    name: impl Into<String>,
+    description: impl Into<String>,
+    function: F,
+) -> Tool
+where
+    T: DeserializeOwned + JsonSchema,
+    E: Display,
+    F: Fn(T, ToolContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<ToolOutput, E>> + Send + 'static,
+{
     let name = name.into();
     let (checked, called) = (name.clone(), name.clone());
     let check = move |input: &RawJson| decoded::<T>(&checked, input).map(drop);
     let call = move |input: RawJson, context: ToolContext| {
         let started = decoded(&called, &input).map(|arguments| function(arguments, context));
-        async move {
-            let output =
-                started?.await.map_err(|error| Error::new(ErrorKind::Provider, error.to_string()))?;
-            RawJson::of(&output)
-        }
-        .boxed()
+        async move { started?.await.map_err(|error| Error::new(ErrorKind::Provider, error.to_string())) }
+            .boxed()
     };
     let spec = ToolSpec::new(name, description).with_input(schema_of::<T>());
     Tool { spec, check: Arc::new(check), question: None, call: Arc::new(call) }
@@ -186,7 +234,11 @@ impl Plugin for Tool {
         self.question.as_ref()?(input)
     }
 
-    async fn call(&self, _tool: &str, input: RawJson, context: ToolContext) -> Result<RawJson> {
+    async fn call(&self, tool: &str, input: RawJson, context: ToolContext) -> Result<RawJson> {
+        Ok(self.call_for_output(tool, input, context).await?.output)
+    }
+
+    async fn call_for_output(&self, _tool: &str, input: RawJson, context: ToolContext) -> Result<ToolOutput> {
         (self.call)(input, context).await
     }
 }

@@ -2,16 +2,22 @@
 
 use std::fmt;
 
-use crate::common::{calls, device, read};
-use agent_core::MemoryStore;
-use agent_core::event::{Decision, ToolConfirmation, ToolOutcome};
+use crate::common::{ask, calls, device, read};
+use agent_core::event::{Decision, Media, MediaSource, Part, ToolConfirmation, ToolOutcome};
 use agent_core::json::RawJson;
+use agent_core::{MemoryStore, Storage};
+use agent_runtime::context::ModelMessage;
 use agent_runtime::schemars::{self, JsonSchema};
 use agent_runtime::{
-    AgentBuilder, Conversation, RunOutcome, ScriptedProvider, Tool, ToolContext, ToolMode, Turn, tool,
+    AgentBuilder, Conversation, MediaKind, ModelCapabilities, RunOutcome, ScriptedProvider, Tool,
+    ToolContext, ToolMode, ToolOutput, Turn, tool, tool_for_output,
 };
+use agent_tests::{Site, each_store};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+#[derive(Deserialize, JsonSchema)]
+struct Nothing {}
 
 #[derive(Deserialize, JsonSchema)]
 struct City {
@@ -188,3 +194,57 @@ async fn wrong_arguments_are_refused_before_consent() {
     let outcomes: Vec<_> = calls(&chat).await.into_iter().map(|(_, results)| results[0].outcome).collect();
     assert_eq!(outcomes, [ToolOutcome::Error, ToolOutcome::Ok]);
 }
+
+/// A picture and a file of a function are blobs of the session. A model that takes pictures has the bytes with the result, in each later
+/// request and after a restart; one that does not has a line with the name.
+async fn media_of_a_function_are_given_to_the_model(site: Site) {
+    let name = site.name;
+    let picture = || [&b"\x89PNG\r\n\x1a\n"[..], &[7; 99_992]].concat();
+    let shoot = tool_for_output("shoot", "Takes a picture.", move |_: Nothing, _| async move {
+        let cat = Part::Image(Media::inline("image/png", picture()).with_name("cat.png"));
+        let film = Part::Video(Media::inline("video/mp4", vec![1; 2_000]).with_name("cat.mp4"));
+        Ok::<_, String>(ToolOutput::new(RawJson::sure(&"A cat.")).with_part(cat).with_part(film))
+    });
+    let turns = || [Turn::new().call("c", "shoot", RawJson::empty_object()), Turn::new().text("A cat.")];
+    let is_line = |part: &Part, line: &str| matches!(part, Part::Text { text: Some(text), .. } if text.starts_with(line));
+    for takes in [true, false] {
+        let kinds = if takes { &[MediaKind::Image][..] } else { &[] };
+        let takes_kinds = ModelCapabilities::new().with_media(kinds.iter().copied());
+        let model = ScriptedProvider::new(turns().into_iter().chain([Turn::new().text("Yes.")]))
+            .with_capabilities(takes_kinds);
+        let site = Site::new(name).await;
+        let started = |storage: Storage| {
+            let builder = AgentBuilder::new().with_llm(model.clone()).with_tool(shoot.clone());
+            builder.with_storage(storage).build().unwrap()
+        };
+        let chat = started(site.open().await).conversation("key").await.unwrap();
+        ask(&chat, "Look").await;
+        let result = calls(&chat).await.remove(0).1.remove(0);
+        assert_eq!(result.output.get(), "\"A cat.\"", "{name}");
+        for (part, bytes) in result.content.iter().zip([100_000, 2_000]) {
+            let media = part.media().unwrap();
+            assert!(
+                matches!(media.source, MediaSource::Blob { bytes: stored, .. } if stored == bytes),
+                "{name}"
+            );
+            assert_eq!(chat.media_bytes(media, 1 << 20).await.unwrap().len() as u64, bytes, "{name}");
+        }
+        let again = started(site.open().await).conversation("key").await.unwrap();
+        ask(&again, "Sure?").await;
+        for request in &model.requests()[1..] {
+            let ModelMessage::ToolResults(results) = &request.messages[2] else { panic!("{request:?}") };
+            let [cat, film] = &results[0].content[..] else { panic!("{results:?}") };
+            match takes {
+                true => assert_eq!(
+                    *cat,
+                    Part::Image(Media::inline("image/png", picture()).with_name("cat.png")),
+                    "{name}"
+                ),
+                false => assert!(is_line(cat, "[image cat.png, image/png, 97.7 KiB]"), "{name}: {cat:?}"),
+            }
+            assert!(is_line(film, "[video cat.mp4, video/mp4, 2 KiB]"), "{name}: {film:?}");
+        }
+    }
+}
+
+each_store!(media_of_a_function_are_given_to_the_model and files);
