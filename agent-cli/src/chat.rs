@@ -537,3 +537,36 @@ impl Chat {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use agent_runtime::LimitKind;
+
+    use super::*;
+
+    #[test]
+    fn the_line_on_a_cut_answer_names_the_limit() {
+        let of = |kind, max| Some(ReachedLimit::new(kind).with_max(max));
+        for (reason, limit, line) in [
+            (
+                Reason::MaxOutput,
+                of(LimitKind::TextBytes, 9),
+                "(the answer reached the limit of 9 bytes of text in an answer (text_bytes) and was cut)",
+            ),
+            (
+                Reason::MaxTurns,
+                of(LimitKind::ToolCalls, 2),
+                "(the run reached the limit of 2 tool calls in a run (tool_calls); your next message goes on)",
+            ),
+            (
+                Reason::MaxTokens,
+                Some(ReachedLimit::new(LimitKind::MaxTokens)),
+                "(the answer reached the model's limit of tokens and was cut)",
+            ),
+            (Reason::MaxOutput, None, "(the answer reached the size limit and was cut)"),
+        ] {
+            assert_eq!(incomplete(reason, limit, true).as_deref(), Some(line));
+        }
+        assert_eq!(incomplete(Reason::EndTurn, None, true), None);
+    }
+}

@@ -85,6 +85,12 @@ impl RestoreCommand {
         if let Some(record) = &record {
             new.created.owner.clone_from(&record.owner);
         }
+        if let Some(former) = record.as_ref().and_then(|record| record.attributes.supersedes()) {
+            site.out.note(&format!(
+                "(the restored session has no branches; what was there before an edit, a retry or an undo is session {former} of \
+                 the backup)"
+            ));
+        }
         let restored = salvage::restore(backup, self.id, &site.storage, new).await?;
         finish_salvage(site, self.id, &restored, self.main).await
     }

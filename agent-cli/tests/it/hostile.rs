@@ -89,9 +89,6 @@ async fn a_line_of_ten_mebibytes_is_stored_whole() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
     chat.send(&large());
-    chat.err.wait_for(
-        "(the answer reached the limit of 1048576 bytes of text in an answer (text_bytes) and was cut)",
-    );
     assert_eq!(chat.finish(), 0, "{}", chat.err.text());
     let found = found(folder.path()).await;
     assert!(found.prompts() == [large()]);

@@ -147,3 +147,28 @@ async fn a_session_is_restored_from_a_backup() {
         agent.close().await.unwrap();
     }
 }
+
+/// A restored session has no branches, and the command says where the original's are.
+#[tokio::test]
+async fn a_restore_names_the_branches_that_stay_behind() {
+    let (here, backup) = (Site::new("sqlite"), Site::new("files"));
+    let builder = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(here.open().await);
+    let agent = builder.build().unwrap();
+    let chat = agent.conversation("support/4711").await.unwrap();
+    for text in ["first", "second"] {
+        chat.prompt(text).await.unwrap().finish().await.unwrap();
+    }
+    let branch = chat.undo().await.unwrap();
+    here.ok(&["copy", &here.address(), &backup.address()]);
+    let _ = branch.erase().await.unwrap();
+    let ran = here.run(&["session", "restore", &branch.id().to_string(), "--from", &backup.address()]);
+    let why = format!(
+        "has no branches; what was there before an edit, a retry or an undo is session {}",
+        chat.id()
+    );
+    assert!(ran.code == 0 && ran.err.contains(&why), "{ran:?}");
+    let restored = agent.conversation_by_id(ran.out.trim().parse().unwrap()).await.unwrap();
+    assert_eq!(restored.branches(9).await.unwrap(), [], "{ran:?}");
+    assert_eq!(restored.record().counts.messages(), 2, "{ran:?}");
+    agent.close().await.unwrap();
+}

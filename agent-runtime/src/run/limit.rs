@@ -29,14 +29,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReachedLimit {
-    /// What is limited.
+    /// Kind of the limit.
     pub kind: LimitKind,
     /// Maximum, in the unit of the kind; `None` if it is the model's own, or the report was read from the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
 }
 
-/// What a limit of a run limits. The names are those of [`Limits`](crate::Limits), where it has the limit.
+/// Kind of a limit of a run. The names are those of [`Limits`](crate::Limits), where it has the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -1,4 +1,4 @@
-//! What a model said in a run that failed is for readers: no later request has it.
+//! Answers of runs that failed: readers have them, and no later request does.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Readers that follow a session: where they may begin, and what they learn of a run that failed.
+//! Readers that follow a session: a position beyond its end, and the end of a run that failed.
 
 use std::time::Duration;
 
