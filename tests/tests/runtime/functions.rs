@@ -240,7 +240,7 @@ async fn media_of_a_function_are_given_to_the_model(site: Site) {
                     Part::Image(Media::inline("image/png", picture()).with_name("cat.png")),
                     "{name}"
                 ),
-                false => assert!(is_line(cat, "[image cat.png, image/png, 97.7 KiB]"), "{name}: {cat:?}"),
+                false => assert!(is_line(cat, "[image cat.png, image/png, 98 KiB]"), "{name}: {cat:?}"),
             }
             assert!(is_line(film, "[video cat.mp4, video/mp4, 2 KiB]"), "{name}: {film:?}");
         }
