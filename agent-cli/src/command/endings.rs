@@ -1,5 +1,6 @@
 //! `chat session delete` and `chat session erase`.
 
+use agent_core::state::SessionState;
 use agent_core::{Error, ErrorKind, SessionId};
 use agent_runtime::retention::Erasure;
 use serde_json::json;
@@ -27,10 +28,16 @@ pub(super) async fn delete(site: &Site<'_>, session: &Picked, purge: bool, conse
         consent
             .ask_about(&format!("session {id} is being answered by {holder}: its deletion ends that, and"))?;
     }
-    site.manager.delete_session(id).await?;
     let purged = match purge {
-        true => site.manager.erase(id).await.map_err(|error| not_purged(id, error))?,
-        false => Erasure::default(),
+        // Whoever holds it: that was asked about.
+        true => match site.manager.erase_unless_held(id, false, |_| true).await {
+            Ok(erased) => erased,
+            Err(error) => return Err(not_purged(site, id, error).await),
+        },
+        false => {
+            site.manager.delete_session(id).await?;
+            Erasure::default()
+        }
     };
     let events = purged.events;
     let ended = ended(answering.as_deref());
@@ -77,11 +84,16 @@ fn ended(holder: Option<&str>) -> String {
     holder.map_or_else(String::new, |holder| format!("; this ended an answer that {holder} was giving"))
 }
 
-/// Returns the failure of a purge after a successful deletion.
-fn not_purged(id: SessionId, error: Error) -> Failure {
+/// Returns the failure of a deletion with a purge, and whether the session was deleted.
+async fn not_purged(site: &Site<'_>, id: SessionId, error: Error) -> Failure {
     let failure = Failure::from(error);
-    let text = format!("session {id} was deleted, but its events were not removed: {}", failure.text);
-    Failure { text, ..failure }
+    match site.storage.sessions.load(id).await {
+        Ok(now) if now.status.state == SessionState::Deleted => {
+            let text = format!("session {id} was deleted, but its events were not removed: {}", failure.text);
+            Failure { text, ..failure }
+        }
+        _ => failure,
+    }
 }
 
 /// Erases a session; fails if a fork still needs events of it.

@@ -454,9 +454,9 @@ async fn a_folder_with_something_else_becomes_no_store() {
         let folder = tempfile::tempdir().unwrap();
         let other = folder.path().join(name);
         if is_folder {
-            fs::create_dir(&other).unwrap()
+            fs::create_dir(&other).unwrap();
         } else {
-            fs::write(&other, "mine").unwrap()
+            fs::write(&other, "mine").unwrap();
         }
         fs::write(folder.path().join("zebra.txt"), "mine").unwrap();
         let error = FsConfig::new(folder.path()).open().await.unwrap_err();
