@@ -2,7 +2,8 @@
 //! editors like Zed, and in every other client of the protocol.
 //!
 //! [`AcpAgent`] serves one client over any pair of byte streams. Sessions are those of the store: the id of a session of
-//! the protocol is its [`SessionId`](agent_core::SessionId), and every program with the same store can go on with it.
+//! the protocol is its [`SessionId`](agent_core::SessionId), and every program with the same store can go on with it. Only the whole id is taken: both
+//! sides name the session by it in every message, and two names would be two sessions to an editor.
 //!
 //! ```no_run
 //! use agent_acp::AcpAgent;
