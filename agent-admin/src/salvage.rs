@@ -85,6 +85,7 @@ pub async fn salvage(storage: &Storage, id: SessionId, into: Option<WorkspaceId>
     let mut new = NewSession::new(storage.effects().new_session_id(), workspace);
     if let Some(record) = &record {
         new.created.owner.clone_from(&record.owner);
+        new.creator = Some(record.creator.clone());
     }
     take_over(storage, id, record.as_deref(), storage, new).await
 }

@@ -33,7 +33,7 @@ pub(crate) struct Args {
     pub(crate) store: Option<Address>,
 
     /// Tenant of the store (default: the tenant `default`)
-    #[arg(long, value_name = "NAME", global = true, help_heading = GLOBAL)]
+    #[arg(long, value_name = "NAME", value_parser = tenant, global = true, help_heading = GLOBAL)]
     pub(crate) tenant: Option<TenantId>,
 
     /// Owner within the tenant: show and change only what this user may (default: the whole tenant)
@@ -118,6 +118,17 @@ impl Args {
     /// Returns the actor that the audit log records for commands.
     pub(crate) fn actor(&self) -> agent_core::Result<Actor> {
         Ok(user(&self.device()?))
+    }
+}
+
+/// Reads the name of a tenant, which may not be the one that serves nobody.
+fn tenant(text: &str) -> Result<TenantId, String> {
+    let tenant: TenantId = text.parse().map_err(|error: agent_core::ParseError| error.to_string())?;
+    match tenant == TenantId::audit_of_tenants() {
+        true => Err(format!(
+            "{tenant} has the audit of tenants, and is for nothing else; `chat tenant audit` shows it"
+        )),
+        false => Ok(tenant),
     }
 }
 

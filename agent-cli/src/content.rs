@@ -1,6 +1,7 @@
 //! Content of files of any size, read piece by piece.
 
 use std::fs::File;
+use std::future::ready;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,6 +39,11 @@ impl Content {
 
     /// Returns the bytes from their beginning.
     pub(crate) fn open(&self) -> BlobStream {
+        // What was no file was copied to one. A pipe in its place would wait for its writer.
+        if std::fs::metadata(&self.path).is_ok_and(|meta| !meta.is_file()) {
+            let text = format!("cannot read {}; it is not a file any more", shown(&self.path).display());
+            return stream::once(ready(Err(Error::new(ErrorKind::Unavailable, text)))).boxed();
+        }
         watched("storing", pieces(self.path.clone()), Some(self.info.bytes))
     }
 

@@ -81,8 +81,15 @@ impl Chat {
         if !is_visible(&now, to) {
             return self.refuse_number(to, "go back to").await;
         }
+        let read = ReadEvents::last(1).with_before(to.next());
+        let page = self.handle.history(read).await?;
+        let said = [EventType::USER_MESSAGE, EventType::AGENT_MESSAGE];
+        if !page.events.iter().any(|event| event.seq == to && said.contains(&event.kind)) {
+            return self.refuse_number(to, "go back to").await;
+        }
         let branch = self.handle.rewind(to).await?;
         self.move_to(branch).await;
+        self.screen.note(&format!("(the conversation goes on after #{to}; /branches lists what was there)"));
         Ok(())
     }
 

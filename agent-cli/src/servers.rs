@@ -70,7 +70,8 @@ impl Servers {
             );
             for tool in tools.iter().filter(|tool| tool.server == server.name) {
                 let (asked, about) =
-                    (if tool.always { "" } else { "asks" }, tool.description.lines().next().unwrap_or(""));
+                    (if tool.always { "" } else { "asks" }, self.secrets.redact(&tool.description));
+                let about = about.lines().next().unwrap_or("");
                 let (name, about) = (marked_name(&tool.name), marked_name(about));
                 lines.push(format!("  {name:<30} {asked:<4} {}", crate::screen::cut(&about)));
             }
@@ -81,7 +82,7 @@ impl Servers {
                 "(no MCP server is used; `chat config show` shows those of the configuration)".to_owned(),
             );
         }
-        Ok(lines)
+        Ok(lines.iter().map(|line| self.secrets.redact(line).into_owned()).collect())
     }
 
     /// Returns a text for each server that ended when it was started, with its last words, unless they were shown.

@@ -173,8 +173,8 @@ pub fn audited(storage: &Storage, actor: Actor) -> Storage {
 /// [`audited`] does, as made by `actor`.
 ///
 /// Deletions are recorded in the audit log of the tenant [`audit-of-tenants`](TenantId::audit_of_tenants), which is one of
-/// the [tenants](Backend::tenants) of the store from then on: with the name of the tenant, the time, the actor and, when
-/// it is done, the number of removed objects. If the first entry cannot be written, nothing is deleted. An entry without
+/// the [tenants](Backend::tenants) of the store from then on: with the name of the tenant, the time, the actor, the number of objects
+/// that it had and, when it is done, of those that were removed. If the first entry cannot be written, nothing is deleted. An entry without
 /// an outcome means that the deletion was interrupted; call it again, which removes what was left and is recorded too.
 /// A failure after which objects may be gone has the outcome `unknown`; `failed` says that none is.
 ///

@@ -4,12 +4,15 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures::TryStreamExt;
 
 use crate::audit::notes::Notes;
 use crate::audit::stores::audited;
 use agent_core::event::{AuditedOperation, Operation, OperationOutcome, RemovedObjects};
 use agent_core::model::Actor;
-use agent_core::store::{Damaged, DeletedTenant, Page, Pending};
+use agent_core::store::{
+    BindingQuery, Damaged, DeletedTenant, PAGE_MAX, Page, Pending, SessionQuery, WorkspaceQuery, pages,
+};
 use agent_core::{Backend, Error, ErrorKind, Result, Storage, TenantId, Timestamp};
 
 /// Backend, and the actor whose operations on it are recorded.
@@ -38,7 +41,11 @@ impl AuditedBackend {
         }
         let notes = self.notes(&self.backend.tenant(&place));
         let audited = AuditedOperation::new(Operation::DeleteTenant).with_tenant(tenant);
-        let begun = notes.begin(&audited).await?;
+        // Counted before, since a deletion that is cut off and repeated finds only the rest.
+        let begun = match there(&self.backend.tenant(tenant)).await {
+            Some(there) => notes.begin(&audited.clone().with_removed(there)).await?,
+            None => notes.begin(&audited).await?,
+        };
         let result = deletion.await;
         let (audited, outcome) = match &result {
             Ok(done) => {
@@ -56,6 +63,20 @@ impl AuditedBackend {
         notes.end(audited, begun, outcome, result.as_ref().err()).await;
         result
     }
+}
+
+/// Returns the number of objects of a tenant; `None` if they cannot be counted, which keeps nobody from deleting them.
+async fn there(storage: &Storage) -> Option<RemovedObjects> {
+    let workspaces = WorkspaceQuery::new().with_deleting().with_total().with_limit(1);
+    let sessions = SessionQuery::new().with_hidden().with_total().with_limit(1);
+    let (workspaces, sessions) =
+        (storage.workspaces.list(workspaces).await.ok()?, storage.sessions.list(sessions).await.ok()?);
+    let mut bindings = pages(BindingQuery::new().with_limit(PAGE_MAX), |query| storage.bindings.list(query));
+    let mut devices = 0;
+    while let Some(page) = bindings.try_next().await.ok()? {
+        devices += page.items.len() as u64;
+    }
+    Some(RemovedObjects::new(workspaces.total?, sessions.total?, devices))
 }
 
 #[async_trait]

@@ -57,6 +57,11 @@ pub(super) async fn delete(site: &Site<'_>, session: &Picked, purge: bool, conse
         whole["rewrite_pending"] = json!(pending);
     }
     site.out.result(&whole, &text);
+    if let Some(fork) = purged.needed_by {
+        site.out.note(&format!(
+            "(session {fork} reads the other events, so these are kept; delete it, then {id} again)"
+        ));
+    }
     print_copies(&site.out, pending);
     Ok(())
 }

@@ -84,6 +84,7 @@ impl RestoreCommand {
         }
         if let Some(record) = &record {
             new.created.owner.clone_from(&record.owner);
+            new.creator = Some(record.creator.clone());
         }
         if let Some(former) = record.as_ref().and_then(|record| record.attributes.supersedes()) {
             site.out.note(&format!(

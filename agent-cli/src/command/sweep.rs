@@ -131,7 +131,11 @@ impl Sweep {
 
     /// Maintains the store, if the policy says so, when all tenants are done.
     pub(super) async fn maintain(&self, out: &Out, store: &dyn Backend) -> Result<()> {
-        if self.dry_run || !self.rules().maintain {
+        if !self.rules().maintain {
+            return Ok(());
+        }
+        if self.dry_run {
+            out.note("(then what the store has put off would be done, as by `chat maintain`)");
             return Ok(());
         }
         let done = store.maintain().await?;

@@ -240,7 +240,7 @@ while read -r line; do
     id="${line##*\"id\":}"; id="${id%%[!0-9]*}"
     case "$line" in
     *'"initialize"'*) result='{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"shows","version":"1"}}' ;;
-    *'"tools/list"'*) result='{"tools":[{"name":"env","inputSchema":{"type":"object"}}]}' ;;
+    *'"tools/list"'*) result='{"tools":[{"name":"env","description":"Uses '"$TOKEN"'.","inputSchema":{"type":"object"}}]}' ;;
     *'"tools/call"'*) result='{"content":[{"type":"text","text":"token <'"$TOKEN"'>, others <'"$AGENT_SECRET_GIT_HUB$OTHER"'>, arguments <'"$*"'>"}]}' ;;
     *'"method":"notifications/'*) continue ;;
     *) result='{}' ;;
@@ -293,6 +293,7 @@ fn servers_get_secrets_by_name() {
         chat.out.wait_for("token <Bearer (secret git.hub)>, others <>, arguments <>");
         chat.send("/mcp");
         chat.out.wait_for("shows__env");
+        chat.out.wait_for("Uses Bearer (secret git.hub).");
         chat.send("/history");
         assert_eq!(chat.finish(), 0);
         let output = chat.out.text() + &chat.err.text();

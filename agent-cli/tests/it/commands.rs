@@ -137,7 +137,12 @@ async fn a_message_whose_file_fails_keeps_its_text() {
     chat.send("/detach");
     chat.send("but this is");
     chat.out.wait_for("but this is\n");
-    chat.send("");
+    // A pipe in the place of a file would wait for its writer.
+    let pipe = fails("four.png", "nor this", &mut chat);
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    chat.send("nor that");
+    chat.err.wait_for_times(&format!("cannot read {}", pipe.display()), 2);
+    chat.send("/detach");
     assert_eq!(chat.finish(), 1);
     assert_eq!(found(data.path()).await.prompts(), ["what is it?", "only a text", "but this is"]);
 }
@@ -299,6 +304,7 @@ fn numbers_that_are_not_there_are_refused_with_those_that_are() {
         "two",
         "/rewind 0",
         "/rewind #99",
+        "/rewind 1",
         "/edit #0 x",
         "/rewind 18446744073709551615",
         "/retry",
@@ -309,7 +315,7 @@ fn numbers_that_are_not_there_are_refused_with_those_that_are() {
     assert_eq!(chat.finish(), 1, "a part was refused");
     let (out, err) = (chat.out.text(), chat.err.text());
     let numbers = "the messages of this conversation are among #3 to #";
-    for number in ["/rewind 0", "#99", "#18446744073709551615"] {
+    for number in ["/rewind 0", "1", "#99", "#18446744073709551615"] {
         let number = number.trim_start_matches("/rewind ").trim_start_matches('#');
         assert!(err.contains(&format!("there is no message #{number}; {numbers}")), "{number}: {err}");
     }

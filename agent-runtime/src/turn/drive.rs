@@ -233,7 +233,14 @@ impl Driver {
                 }
                 specs = work => match specs {
                     Ok(Some(Ok(specs))) if specs.is_empty() => {}
-                    Ok(Some(Ok(specs))) => found.push((name.clone(), plugin.clone(), specs)),
+                    Ok(Some(Ok(mut specs))) => {
+                        // A server may say what it was given, and all of it goes to the model.
+                        for spec in &mut specs {
+                            spec.description = runtime.redact(&spec.description).into_owned();
+                            spec.input = runtime.redact_json(spec.input.clone());
+                        }
+                        found.push((name.clone(), plugin.clone(), specs));
+                    }
                     Ok(Some(Err(error))) => {
                         let error = error.to_string();
                         warn!(plugin = name, error = %runtime.redact(&error), "a plugin's tools are not known");

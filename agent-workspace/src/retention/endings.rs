@@ -106,7 +106,7 @@ impl WorkspaceManager {
     #[instrument(name = "sweep", skip(self))]
     pub async fn sweep(&self, policy: &SweepPolicy) -> Result<SweepReport> {
         self.refuse_owner("sweep")?;
-        Sweeper(self).run(policy).await
+        Sweeper { manager: self, without: &[] }.run(policy).await
     }
 
     /// Applies all rules of a policy: [`gc`](Self::gc) of unused workspaces, then the [`sweep`](Self::sweep) of sessions.
@@ -138,7 +138,10 @@ impl WorkspaceManager {
             Some(policy) => Some(self.gc(policy).await?),
             None => None,
         };
-        Ok(RetentionReport { workspaces, sessions: self.sweep(&policy.sessions).await? })
+        let is_dry = policy.sessions.dry_run;
+        let gone = workspaces.as_ref().filter(|_| is_dry).map_or(&[][..], |report| &report.collected);
+        let sessions = Sweeper { manager: self, without: gone }.run(&policy.sessions).await?;
+        Ok(RetentionReport { workspaces, sessions })
     }
 
     /// Removes the bytes of a deleted session, and of the deleted ones that it has [superseded](Self::superseded), except the events that

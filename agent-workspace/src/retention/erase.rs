@@ -24,7 +24,8 @@ pub struct Erasure {
     /// Number of events that this call removed.
     pub events: u64,
     /// Number of bytes of content that this call removed, as the [record](agent_core::session::SessionRecord::content_bytes) counts them: messages, results of
-    /// tools, reasoning and blobs. 0 if events are kept for a fork. The disk has some more free, once the store has given the
+    /// tools, reasoning and blobs. 0 if events are kept for a fork, and of those also when they
+    /// go later. The disk has some more free, once the store has given the
     /// place back.
     pub bytes: u64,
     /// Session that still reads a part of the events; `None` if nothing is left.

@@ -185,13 +185,17 @@ pub enum SweepAction {
 }
 
 /// Executor of a policy, for [`WorkspaceManager::sweep`].
-pub(super) struct Sweeper<'a>(pub(super) &'a WorkspaceManager);
+pub(super) struct Sweeper<'a> {
+    pub(super) manager: &'a WorkspaceManager,
+    /// Workspaces that a dry run would have deleted before, with their sessions.
+    pub(super) without: &'a [WorkspaceId],
+}
 
 impl Sweeper<'_> {
     pub(super) async fn run(&self, policy: &SweepPolicy) -> Result<SweepReport> {
         policy.check()?;
         let mut report = SweepReport::default();
-        let now = self.0.storage.effects().now();
+        let now = self.manager.storage.effects().now();
         if let Some((after, then)) = policy.inactive {
             self.sweep_inactive(policy, now, after, then, &mut report).await?;
         }
@@ -231,8 +235,9 @@ impl Sweeper<'_> {
                 SweepAction::Terminated,
             ),
         };
-        let mut pages =
-            pages(policy.query(states, before(now, after)), |query| self.0.storage.sessions.list(query));
+        let mut pages = pages(policy.query(states, before(now, after)), |query| {
+            self.manager.storage.sessions.list(query)
+        });
         while let Some(page) = pages.try_next().await? {
             report.damaged.extend(page.damaged);
             for item in &page.items {
@@ -262,7 +267,8 @@ impl Sweeper<'_> {
         report: &mut SweepReport,
     ) -> Result<()> {
         let swept = swept_so_far(report);
-        let mut pages = pages(policy.query(&[state], cutoff), |query| self.0.storage.sessions.list(query));
+        let mut pages =
+            pages(policy.query(&[state], cutoff), |query| self.manager.storage.sessions.list(query));
         while let Some(page) = pages.try_next().await? {
             report.damaged.extend(page.damaged);
             for item in page.items.iter().filter(|item| !swept.contains(&item.id)) {
@@ -282,7 +288,7 @@ impl Sweeper<'_> {
         cutoff: Timestamp,
         report: &mut SweepReport,
     ) -> Result<()> {
-        let sessions = &*self.0.storage.sessions;
+        let sessions = &*self.manager.storage.sessions;
         let swept = swept_so_far(report);
         let mut pages = pages(policy.query(&[SessionState::Deleted], cutoff), |query| sessions.list(query));
         while let Some(page) = pages.try_next().await? {
@@ -324,6 +330,9 @@ impl Sweeper<'_> {
         cutoff: Timestamp,
         report: &mut SweepReport,
     ) -> Result<Option<Arc<SessionRecord>>> {
+        if self.without.contains(&item.workspace) {
+            return Ok(None);
+        }
         report.examined += 1;
         if item.last_active_at >= cutoff {
             if policy.report_recent {
@@ -332,7 +341,7 @@ impl Sweeper<'_> {
             }
             return Ok(None);
         }
-        match self.0.storage.sessions.load(item.id).await {
+        match self.manager.storage.sessions.load(item.id).await {
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
                 report.damaged.push(Damaged::of(format!("session {}", item.id), &error));
                 Ok(None)
@@ -356,7 +365,7 @@ impl Sweeper<'_> {
             return Ok(());
         }
         if !policy.dry_run {
-            let sessions = &self.0.storage.sessions;
+            let sessions = &self.manager.storage.sessions;
             match sessions.commit_with_retry(sessions.seal_unchanged(id, head).with_trigger(trigger)).await {
                 Err(error) if is_race(&error) => {
                     report.retained.push(Retained::new(id, RetainReason::Used { session: Some(id) }));

@@ -16,7 +16,7 @@ use agent_core::{
 use agent_runtime::secrets::{Secret, SecretName, SecretSource, Secrets};
 use agent_runtime::{
     AgentBuilder, Config, Conversation, Plugin, RunOutcome, RunReport, Scheduler, SchedulerConfig,
-    ScriptedProvider, ToolContext, ToolMode, ToolSpec, Turn,
+    ScriptedProvider, SessionContext, ToolContext, ToolMode, ToolSpec, Turn,
 };
 use agent_tests::{Site, each_store};
 use tracing::field::{Field, Visit};
@@ -358,4 +358,40 @@ async fn a_scheduler_gives_each_tenant_its_own_secrets() {
     }
     let given = (ToolOutcome::Ok, true);
     assert_eq!(outcomes, [given, given, (ToolOutcome::Error, false)]);
+}
+
+/// Plugin that says in the description and the schema of its tool what it was given.
+#[derive(Debug)]
+struct Telling(Secrets);
+
+#[async_trait]
+impl Plugin for Telling {
+    fn name(&self) -> &str {
+        "telling"
+    }
+
+    async fn session_tools(&self, _: SessionContext) -> Result<Vec<ToolSpec>> {
+        let secret = self.0.reveal(WorkspaceId::DEFAULT, &name()).await?;
+        let value = secret.expose();
+        let schema = serde_json::json!({"type": "object", "properties": {"key": {"type": "string", "description": value}}});
+        Ok(vec![ToolSpec::new("tell", format!("Uses {value}.")).with_input(RawJson::of(&schema)?)])
+    }
+
+    async fn call(&self, _: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
+        RawJson::of(&"told")
+    }
+}
+
+/// What a plugin's server says of its tools goes to the model without the values of secrets.
+#[tokio::test]
+async fn descriptions_of_tools_are_redacted() {
+    let (secrets, model) = (known(), ScriptedProvider::new([Turn::new().text("hello")]));
+    let builder = AgentBuilder::new().with_llm(model.clone()).with_storage(MemoryStore::new());
+    let agent = builder.with_secrets(secrets.clone()).with_plugin(Telling(secrets)).build().unwrap();
+    let chat = agent.conversation("key").await.unwrap();
+    read(chat.prompt("hello").await.unwrap()).await;
+    let request = &model.requests()[0];
+    let tool = request.tools.iter().find(|tool| tool.name == "tell").expect("it is offered");
+    assert_eq!(tool.description, "Uses (secret github).");
+    assert!(tool.input.get().contains("(secret github)") && !tool.input.get().contains("ghp_"), "{tool:?}");
 }

@@ -119,7 +119,8 @@ pub struct AuditedOperation {
     /// Tenant that is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// Number of the objects that were removed with the tenant; `None` unless the operation was done.
+    /// Number of the objects that were removed with the tenant, of an operation that was done; in the announcement those that it had then, as lists
+    /// count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<RemovedObjects>,
     /// Event that announced the operation before it was done; `None` in that event itself.
