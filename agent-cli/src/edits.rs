@@ -1,13 +1,15 @@
 //! Commands that put a branch in the place of the conversation: another message, another answer, an earlier point. And its title, its model,
 //! its last answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::event::{EventPayload, EventType};
+use agent_core::model::Actor;
 use agent_core::session::SessionRecord;
 use agent_core::store::ReadEvents;
 use agent_core::text::marked;
-use agent_core::{Seq, SessionId, SessionStoreExt};
+use agent_core::{Seq, SessionId, SessionStoreExt, Sessions};
 use agent_runtime::{Conversation, ConversationRun, ToolMode};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -29,6 +31,18 @@ const COPIED_MAX_BYTES: usize = 100_000;
 /// Returns whether an event is in the history that is shown.
 fn is_visible(now: &SessionRecord, event: Seq) -> bool {
     now.visible_from < event && event <= now.head
+}
+
+/// Forks a session at an event, or at its last one, in the name of whoever asked for it.
+pub(crate) async fn fork(
+    sessions: &Sessions,
+    id: SessionId,
+    at: Option<Seq>,
+    creator: Actor,
+) -> agent_core::Result<Arc<SessionRecord>> {
+    let now = sessions.load(id).await?;
+    let new = sessions.plan_fork(&now, sessions.effects().new_session_id(), at).await?;
+    sessions.create(new.with_creator(creator)).await
 }
 
 impl Chat {

@@ -11,6 +11,7 @@ use agent_core::{Error, Seq};
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 
 use crate::chat::Chat;
+use crate::edits::fork;
 use crate::failure::Failure;
 use crate::files::{SessionFiles, StoredFile};
 use crate::help::SLASH_COMMANDS;
@@ -40,6 +41,7 @@ impl Chat {
             ("history", count) if count.parse().is_ok_and(|count: usize| count > 0) => {
                 self.history(count.parse().unwrap_or(HISTORY)).await
             }
+            ("history", _) => return self.refuse("write how many messages, at least 1: /history N"),
             ("sessions", "") => self.sessions().await,
             ("new", title) => self.new_session(title).await,
             ("switch", which) if !which.is_empty() => self.switch(which).await,
@@ -320,7 +322,9 @@ impl Chat {
     }
 
     async fn fork(&mut self) -> agent_core::Result<()> {
-        let handle = self.handle.fork(None).await?;
+        let agent = &self.place.agent;
+        let made = fork(&agent.storage().sessions, self.handle.id(), None, self.actor()).await?;
+        let handle = agent.conversation_by_id(made.id).await?;
         self.go_to(handle).await;
         Ok(())
     }

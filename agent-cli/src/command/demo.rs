@@ -3,11 +3,15 @@
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent_core::Storage;
 use agent_core::store::SessionQuery;
 use agent_storage_fs::FsConfig;
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_blocking;
 
 use crate::args::Args;
 use crate::failure::{Failure, Result};
@@ -31,27 +35,61 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         .prefix("chat-demo-")
         .tempdir()
         .map_err(|error| io("make a folder", &error))?;
+    let (path, json) = (folder.path().to_owned(), args.json);
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut work = spawn_blocking({
+        let stop = stop.clone();
+        move || tokio::runtime::Handle::current().block_on(shown(&path, json, &stop))
+    });
+    let signals = async || -> std::io::Result<u8> {
+        let [mut interrupt, mut terminate, mut hangup] = [
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ];
+        Ok(tokio::select! {
+            _ = interrupt.recv() => 130,
+            _ = terminate.recv() => 143,
+            _ = hangup.recv() => 129,
+        })
+    };
+    let done = tokio::select! {
+        done = &mut work => done,
+        code = signals() => {
+            let code = code.map_err(|error| io("wait for signals", &error))?;
+            // It ends with the next piece that it reads, and with it the program that it has started.
+            stop.store(true, Ordering::Relaxed);
+            let _ = work.await;
+            return Err(Failure::new(code, "interrupted", "stopped; the folder of the demo is removed"));
+        }
+    };
+    done.map_err(|error| Failure::new(1, "failed", error.to_string()))??;
+    folder.close().map_err(|error| io("remove the folder", &error))
+}
+
+/// Shows the demo in a folder, until it is to stop.
+async fn shown(folder: &Path, json: bool, stop: &AtomicBool) -> Result<()> {
     let show = |text: &str| {
-        if !args.json {
+        if !json {
             stdout::put(text);
         }
     };
-    show(&format!("$ chat --data-dir {}\n> {MESSAGE}\n", folder.path().display()));
-    let mut first = Chat::start(folder.path())?;
+    show(&format!("$ chat --data-dir {}\n> {MESSAGE}\n", folder.display()));
+    let mut first = Chat::start(folder)?;
     first.send(MESSAGE)?;
-    let begun = first.answer(Some(WORDS), &show)?;
+    let begun = first.answer(Some(WORDS), stop, &show)?;
     first.kill()?;
     show("\nKilled, by SIGKILL. The program had no moment to store anything.\n\n");
 
-    show(&format!("$ chat --data-dir {}\n", folder.path().display()));
-    let left = stored(folder.path()).await?;
+    show(&format!("$ chat --data-dir {}\n", folder.display()));
+    let left = stored(folder).await?;
     show(&format!("(in the store: {} message, {} answers)\n> /run\n", left.0, left.1));
-    let mut second = Chat::start(folder.path())?;
+    let mut second = Chat::start(folder)?;
     second.send("/run")?;
-    let answer = second.answer(None, &show)?;
+    let answer = second.answer(None, stop, &show)?;
     second.kill()?;
 
-    let (messages, answers) = stored(folder.path()).await?;
+    let (messages, answers) = stored(folder).await?;
     if (messages, answers) != (1, 1) || answer.trim() != MESSAGE {
         return Err(Failure::new(
             1,
@@ -59,11 +97,11 @@ pub(super) async fn run(args: &Args) -> Result<()> {
             format!("{messages} messages and {answers} answers are stored, and not one of each: {answer:?}"),
         ));
     }
-    Out::new(args.json).result(
+    Out::new(json).result(
         &json!({"messages": messages, "answers": answers, "before_the_kill": begun.trim(), "after_it": answer.trim()}),
         "\nThe message is stored once, and so is its answer. `chat` alone begins a conversation of yours.",
     );
-    folder.close().map_err(|error| io("remove the folder", &error))
+    Ok(())
 }
 
 /// Returns the numbers of messages and of answers that are stored.
@@ -98,11 +136,14 @@ impl Chat {
     }
 
     /// Reads and shows the answer to its end, or for this number of words.
-    fn answer(&mut self, words: Option<usize>, show: &impl Fn(&str)) -> Result<String> {
+    fn answer(&mut self, words: Option<usize>, stop: &AtomicBool, show: &impl Fn(&str)) -> Result<String> {
         let mut answer = String::new();
         let Some(out) = &mut self.0.stdout else { return Ok(answer) };
         let mut byte = [0];
         while out.read(&mut byte).map_err(|error| io("read from the program", &error))? == 1 {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
             let text = String::from_utf8_lossy(&byte);
             show(&text);
             answer.push_str(&text);

@@ -114,10 +114,12 @@ pub(crate) enum Command {
     Maintain,
     /// Suspend, terminate, delete or purge sessions by age, or by a file with all rules
     ///
-    /// Each rule gives an age in days; at least one rule is required. Pinned sessions are not changed, and no run is
-    /// ended. The output lists every examined session with the reason for which it is changed or kept.
+    /// Each rule gives an age in days; at least one rule is required. Pinned
+    /// sessions are not changed, and no run is ended. The output lists every
+    /// examined session with the reason for which it is changed or kept.
     ///
-    /// With --policy, all rules stand in one file, each may be left out, and ages have a unit (30min, 12h, 90d, 4w):
+    /// With --policy, all rules stand in one file, each may be left out, and ages
+    /// have a unit (30min, 12h, 90d, 4w):
     ///
     ///   [sessions]
     ///   inactive = "90d"
@@ -127,7 +129,7 @@ pub(crate) enum Command {
     ///   purge_deleted = "30d"
     ///
     ///   [workspaces]
-    ///   unused = "90d"              # as `chat workspace gc`, with blobs that no event names and bindings left over
+    ///   unused = "90d"              # as `chat workspace gc`
     ///
     ///   [store]
     ///   maintain = true             # as `chat maintain`, in the end

@@ -20,6 +20,7 @@ use super::session_list::ListCommand;
 use super::site::Site;
 use super::{endings, files, hold};
 use crate::content::write_file;
+use crate::edits::fork;
 use crate::failure::{Failure, Result};
 use crate::help::examples;
 use crate::history::newest_shown;
@@ -260,7 +261,8 @@ impl SessionCommand {
             }
             Self::Restore(command) => command.run(site).await,
             Self::Fork { id, at } => {
-                let fork = site.storage.sessions.fork(site.session(&id).await?, at.map(Seq::new)).await?;
+                let (id, actor) = (site.session(&id).await?, site.args.actor()?);
+                let fork = fork(&site.storage.sessions, id, at.map(Seq::new), actor).await?;
                 site.out.result(&*fork, &fork.id.to_string());
                 Ok(())
             }

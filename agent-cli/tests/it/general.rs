@@ -9,8 +9,10 @@ use agent_core::store::SessionQuery;
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_storage_fs::{FsConfig, FsStore};
 use rusqlite::Connection;
+use rustix::process::Signal;
 use serde_json::json;
 
+use crate::common::Chat;
 use crate::site::{KINDS, NOBODY, Ran, Site};
 
 /// A store is copied twice; objects that differ are reported, with exit code 5.
@@ -259,4 +261,19 @@ fn the_demo_is_killed_and_comes_back() {
     let ran = demo(&["--store", "memory:"]);
     assert_eq!(ran.code, 2, "{ran:?}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "its folders are removed");
+}
+
+/// A demo that is ended by a signal removes its folder.
+#[test]
+fn a_demo_that_is_ended_leaves_nothing() {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_chat"));
+        command.arg("demo").env("TMPDIR", folder.path());
+        let mut demo = Chat::spawn(command);
+        demo.out.wait_for("\none two ");
+        demo.signal(signal);
+        assert_eq!(demo.wait(), code, "{}", demo.err.text());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{}", demo.out.text());
+    }
 }

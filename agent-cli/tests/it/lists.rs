@@ -274,8 +274,10 @@ fn who_begins_a_conversation_is_its_creator() {
         site.send("hello\n/edit hello again\n/new second\nin second");
         let listed = site.json(&["session", "list", "--creator", "user:laptop"]);
         assert_eq!(listed["items"].as_array().unwrap().len(), 2, "{listed}");
+        let fork = site.ok(&["session", "fork", listed["items"][0]["id"].as_str().unwrap()]);
+        assert_eq!(site.typed(&["--session", fork.trim()], "/fork\n").code, 0);
         let all = site.json(&["session", "list", "--all"]);
-        assert_eq!(all["items"].as_array().unwrap().len(), 3, "with what was edited away: {all}");
+        assert_eq!(all["items"].as_array().unwrap().len(), 5, "with what was edited away: {all}");
         assert!(all["items"].as_array().unwrap().iter().all(|it| it["creator"] == "user:laptop"), "{all}");
     }
 }
