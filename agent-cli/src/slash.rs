@@ -37,11 +37,7 @@ impl Chat {
         let done = match (name, rest.trim()) {
             ("workspace", "") => self.workspace().await,
             ("context", "") => self.context().await,
-            ("history", "") => self.history(HISTORY).await,
-            ("history", count) if count.parse().is_ok_and(|count: usize| count > 0) => {
-                self.history(count.parse().unwrap_or(HISTORY)).await
-            }
-            ("history", _) => return self.refuse("write how many messages, at least 1: /history N"),
+            ("history", count) => self.history(count).await,
             ("sessions", "") => self.sessions().await,
             ("new", title) => self.new_session(title).await,
             ("switch", which) if !which.is_empty() => self.switch(which).await,
@@ -124,7 +120,15 @@ impl Chat {
         Ok(())
     }
 
-    async fn history(&mut self, count: usize) -> agent_core::Result<()> {
+    async fn history(&mut self, count: &str) -> agent_core::Result<()> {
+        let count = match (count, count.parse::<usize>()) {
+            ("", _) => HISTORY,
+            (_, Ok(count)) if count > 0 => count,
+            _ => {
+                self.refuse("write how many messages, at least 1: /history N");
+                return Ok(());
+            }
+        };
         let now = self.handle.refresh().await?;
         let page = newest_shown(&*self.place.agent.storage().sessions, &now, count).await?;
         if page.next.is_some() {
