@@ -189,7 +189,12 @@ fn history_with_a_bad_number_is_refused() {
         chat.send(line);
     }
     assert_eq!(chat.finish(), 1);
-    assert_eq!(chat.err.text().matches("unknown command").count(), 2, "{}", chat.err.text());
+    assert_eq!(
+        chat.err.text().matches("write how many messages, at least 1").count(),
+        2,
+        "{}",
+        chat.err.text()
+    );
     assert!(chat.out.text().ends_with("agent: hello\n"), "{}", chat.out.text());
 }
 
