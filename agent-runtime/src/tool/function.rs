@@ -115,7 +115,7 @@ where
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doc/models.rs"));
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// use agent_core::event::{Media, Part};
-/// use agent_runtime::{ToolOutput, tool_for_output};
+/// use agent_runtime::{ToolContext, ToolOutput, tool_for_output};
 ///
 /// async fn shoot(_: Nothing, _: ToolContext) -> Result<ToolOutput, agent_core::Error> {
 ///     let picture = Media::inline("image/png", *b"\x89PNG\r\n\x1a\n").with_name("screen.png");
