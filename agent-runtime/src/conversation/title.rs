@@ -74,9 +74,10 @@ impl Conversation {
             .with_types([EventType::USER_MESSAGE, EventType::AGENT_MESSAGE]);
         let mut text = String::new();
         for event in self.history(read).await?.events {
-            let (who, said) = match event.decode()? {
-                EventPayload::UserMessage(message) => ("User", message.text_view().into_owned()),
-                EventPayload::AgentMessage(message) => ("Assistant", message.text_view().into_owned()),
+            // One that cannot be decoded is left out, as for an answer.
+            let (who, said) = match event.decode() {
+                Ok(EventPayload::UserMessage(message)) => ("User", message.text_view().into_owned()),
+                Ok(EventPayload::AgentMessage(message)) => ("Assistant", message.text_view().into_owned()),
                 _ => continue,
             };
             let end = said.floor_char_boundary(MESSAGE_MAX_BYTES);
@@ -96,7 +97,9 @@ impl Conversation {
             Error::new(ErrorKind::Provider, format!("{}: the model gave no title; try again", model.name()))
         })?;
         self.update(Patch::new().with_title(Title::generated(&text))).await?;
-        Ok(Some(GeneratedTitle { text, usage }))
+        // A person may have chosen one while the model wrote.
+        let is_set = self.record().attributes.title.as_ref().is_some_and(|title| !title.by_user);
+        Ok(is_set.then_some(GeneratedTitle { text, usage }))
     }
 }
 

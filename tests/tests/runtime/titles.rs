@@ -1,8 +1,11 @@
 //! Titles that a model writes.
 
+use std::time::Duration;
+
 use agent_core::ErrorKind;
-use agent_runtime::{ScriptedProvider, Turn};
+use agent_runtime::{Gate, ScriptedProvider, Turn};
 use agent_tests::{Site, each_store};
+use tokio::time::timeout;
 
 use crate::common::{agent, ask};
 
@@ -41,6 +44,22 @@ async fn a_model_writes_the_title(site: Site) {
         let error = chat.generate_title(&small).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Provider, "{error}");
     }
+    // A person who chooses one while the model writes is the one who is heard.
+    let (gate, asked_before) = (Gate::new(), small.requests().len());
+    small.push(Turn::new().gate(&gate).text("Trains"));
+    let writing = chat.generate_title(&small);
+    let choosing = async {
+        let asked = async {
+            while small.requests().len() < asked_before + 1 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), asked).await.expect("the model is asked");
+        chat.set_title("Mine").await.unwrap();
+        gate.open();
+    };
+    let (written, ()) = tokio::join!(writing, choosing);
+    assert_eq!(written.unwrap(), None, "{}", site.name);
     let before = small.requests().len();
     chat.set_title("Sunday").await.unwrap();
     assert_eq!(chat.generate_title(&small).await.unwrap(), None, "a person chose one");
