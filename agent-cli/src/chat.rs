@@ -10,7 +10,7 @@ use agent_core::model::{Actor, Attributes, Workspace};
 use agent_core::search::Hit;
 use agent_core::state::{Reason, SessionState};
 use agent_core::text::marked;
-use agent_core::{DeviceId, RunId, Seq, SessionId};
+use agent_core::{DeviceId, RunId, Seq, SessionId, WriteOutcome};
 use agent_runtime::{
     AgentRuntime, Conversation, Input as UserInput, Queued, ReachedLimit, Run, RunOutcome, Update,
 };
@@ -303,7 +303,14 @@ impl Chat {
             Ok(run) => run,
             Err(error) => {
                 self.fail(&error);
-                if !self.attachments.is_empty() {
+                // One that may be stored is not offered again.
+                let is_unknown = error.write_outcome() == WriteOutcome::Unknown;
+                if is_unknown {
+                    self.attachments.clear();
+                    self.unsent = None;
+                    self.screen
+                        .note("whether the message is stored is not known: /history shows it if it is");
+                } else if !self.attachments.is_empty() {
                     let what =
                         if text.is_empty() { "the attached files wait" } else { "its text and files wait" };
                     self.unsent = Some(text).filter(|text| !text.is_empty());
