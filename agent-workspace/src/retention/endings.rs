@@ -133,6 +133,7 @@ impl WorkspaceManager {
     ///
     /// Those of both. If an age is beyond its maximum, nothing was done.
     pub async fn apply(&self, policy: &RetentionPolicy) -> Result<RetentionReport> {
+        self.refuse_owner("sweep")?;
         policy.sessions.check()?;
         let workspaces = match policy.workspaces {
             Some(policy) => Some(self.gc(policy).await?),
