@@ -11,7 +11,7 @@ use agent_core::model::Actor;
 use agent_core::state::SessionState;
 use agent_core::store::SessionQuery;
 use agent_core::{ErrorKind, MemoryStore, OwnerId, Result, Storage, WorkspaceId, async_trait};
-use agent_runtime::retention::{GcPolicy, OldSessionAction, SweepPolicy};
+use agent_runtime::retention::{GcPolicy, OldSessionAction, RetentionPolicy, SweepPolicy};
 use agent_runtime::{
     EchoProvider, Plugin, Scheduler, ScriptedProvider, ToolContext, ToolMode, ToolSpec, Turn,
 };
@@ -126,6 +126,7 @@ async fn work_of_the_tenant_is_refused_for_owners() {
     for error in [
         agent.workspaces().gc(GcPolicy::days(1)).await.map(drop).unwrap_err(),
         agent.workspaces().sweep(&SweepPolicy::default()).await.map(drop).unwrap_err(),
+        agent.workspaces().apply(&RetentionPolicy::default()).await.map(drop).unwrap_err(),
         StoreCopy::new(alice.clone(), MemoryStore::new().into()).run().await.map(drop).unwrap_err(),
         StoreCopy::new(MemoryStore::new().into(), alice.clone()).run().await.map(drop).unwrap_err(),
     ] {
