@@ -132,3 +132,23 @@ fn the_deletion_of_a_tenant_stays_in_the_audit() {
         );
     }
 }
+
+/// A dry run of rules for workspaces and sessions says of the sessions what the run then does: those of workspaces that would be
+/// deleted are not examined again.
+#[test]
+fn a_dry_run_of_all_rules_says_what_the_run_does() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let (main, _) = site.send("hello");
+        site.ok(&["session", "fork", &main]);
+        let rules = "[workspaces]\nunused = '0h'\n[sessions]\ninactive = '0d'\npurge_deleted = '0d'\n";
+        fs::write(site.path().join("rules.toml"), rules).unwrap();
+        let dry = site.json(&["sweep", "--policy", "rules.toml", "--dry-run"]);
+        let done = site.json(&["sweep", "--policy", "rules.toml", "--yes"]);
+        assert_eq!(dry["workspaces"]["collected"], done["workspaces"]["collected"], "{kind}: {dry} {done}");
+        assert!(!done["workspaces"]["collected"].as_array().unwrap().is_empty(), "{kind}: {done}");
+        for what in ["examined", "swept", "retained"] {
+            assert_eq!(dry[what], done[what], "{kind}, {what}: {dry} {done}");
+        }
+    }
+}
