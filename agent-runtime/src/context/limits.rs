@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 #[non_exhaustive]
 pub struct ContextLimits {
-    /// Maximum number of messages; default 1,000. The last exchange is always included, also if it has more.
+    /// Maximum number of messages; default 1,000. Results of tools count as a part of the answer that called them. The last
+    /// exchange is always included, also if it has more.
     pub messages: usize,
     /// Maximum bytes of text; default 512 KiB, and less for a model that is
     /// [known](field@crate::ModelCapabilities::context_tokens) to take less. The last exchange is always included, also if it

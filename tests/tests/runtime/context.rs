@@ -194,6 +194,34 @@ fn context(store: &Canned, session: &SessionRecord, limits: ContextLimits) -> Mo
     ModelContext::read(store, session, limits).now_or_never().unwrap().unwrap()
 }
 
+/// Returns the number of messages for the limit: results are a part of the answer that called.
+fn counted(messages: &Messages) -> usize {
+    messages.iter().filter(|message| !matches!(message, ModelMessage::ToolResults(_))).count()
+}
+
+/// A history of as many messages as the limit allows is given whole, with the results beside them.
+#[test]
+fn results_count_with_the_calls_that_they_answer() {
+    let user = |takes| (Piece::User("x".to_owned(), takes), false);
+    let answer = Piece::Result(3, String::new());
+    let pieces = [
+        user(false),
+        (Piece::Call(3), false),
+        (answer, false),
+        user(false),
+        user(true),
+        (Piece::Call(0), false),
+    ];
+    let (store, session) = canned(&pieces);
+    for (most, is_cut) in [(5, false), (4, true)] {
+        let context = context(&store, &session, ContextLimits::new(most, 10_000));
+        assert_eq!(context.needs_compaction(), is_cut, "{most}");
+        assert!(counted(&context.messages()) <= most, "{most}: {:?}", context.messages());
+    }
+    let whole = context(&store, &session, ContextLimits::new(5, 10_000)).messages();
+    assert_eq!((counted(&whole), whole.len()), (5, 7), "{whole:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -210,7 +238,7 @@ proptest! {
         let context = context(&store, &session, limits);
         let messages = context.messages();
         validate(&messages);
-        prop_assert!(messages.len() <= most.max(2) + 1, "{} of {most}", messages.len());
+        prop_assert!(counted(&messages) <= most.max(2) + 1, "{} of {most}", counted(&messages));
         if context.needs_compaction() && session.inputs_claimed_through > Seq::ZERO {
             let first = messages.first();
             prop_assert!(matches!(first, Some(ModelMessage::User(_))), "{first:?}");
