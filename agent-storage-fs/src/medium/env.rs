@@ -149,7 +149,7 @@ impl Env {
                 false
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if held(&self.seen).contains(path) {
+                if held(&self.seen).contains(path) && self.is_lost(path) {
                     return Err(vanished(path));
                 }
                 self.ensure_dir(parent(path))?;
@@ -214,12 +214,20 @@ impl Env {
     /// Fails if one of these folders existed and is now missing. Call it before reporting anything in them as absent.
     pub(crate) fn check_seen(&self, folders: &[&Path]) -> Result<()> {
         for folder in folders {
-            let gone = || self.io.stat(folder).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-            if held(&self.seen).contains(*folder) && gone() {
+            if held(&self.seen).contains(*folder) && self.is_lost(folder) {
                 return Err(vanished(folder));
             }
         }
         Ok(())
+    }
+
+    /// Returns whether a folder is missing although no deletion of its tenant has put it away.
+    fn is_lost(&self, folder: &Path) -> bool {
+        let is_absent =
+            |path: &Path| self.io.stat(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let is_put_away = || folder != self.root && !is_absent(&parent(folder).join(layout::DELETION));
+        // A deletion that has just ended has made the folder again before it removed its mark.
+        is_absent(folder) && !is_put_away() && is_absent(folder)
     }
 
     /// Ensures that folders exist in an existing folder, and that their names are durable, with one sync for all.

@@ -160,6 +160,26 @@ async fn what_a_killed_deletion_left_is_removed() {
     assert_eq!(store.maintenance().pending().await.unwrap(), []);
 }
 
+/// While another handle deletes the tenant there is a moment without the folder of its workspaces: whoever reads then sees nothing of
+/// the tenant. Without a deletion that folder is missed.
+#[tokio::test]
+async fn a_reader_beside_a_deletion_sees_nothing_and_misses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, effects) = (hasty(folder.path()).await, Effects::default());
+    wordy(&store, &effects).await;
+    let query = || agent_core::store::SessionQuery::new().with_total();
+    assert_eq!(SessionStore::list(&store, query()).await.unwrap().total, Some(1));
+    let mark = folder.path().join("deletion");
+    fs::write(&mark, "").unwrap();
+    fs::rename(folder.path().join("workspaces"), folder.path().join(".workspaces.deleted-0123456789abcdef"))
+        .unwrap();
+    let beside = SessionStore::list(&store, query()).await.unwrap();
+    assert_eq!((beside.total, beside.damaged.len()), (Some(0), 0));
+    fs::remove_file(&mark).unwrap();
+    let missed = SessionStore::list(&store, query()).await.unwrap_err();
+    assert_eq!(*missed.kind(), ErrorKind::Unavailable, "{missed}");
+}
+
 /// A handle that has a session open whose tenant another one deletes is told so by its next write. The tenant is then as one
 /// that was never written to: a new session makes it again.
 #[tokio::test]
