@@ -71,6 +71,7 @@ mod base;
 pub mod commit;
 pub mod event;
 pub mod model;
+pub mod sealing;
 pub mod search;
 pub mod session;
 pub mod store;

@@ -13,10 +13,10 @@ use agent_storage_sqlite::{SqliteConfig, SqliteStore, Sync as SyncLevel};
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
 
-struct Sqlite;
+pub struct Sqlite;
 
 /// A file; the folder that this process made for it is removed at the end.
-struct Site {
+pub struct Site {
     path: PathBuf,
     sync: SyncLevel,
     _made: Option<TempDir>,

@@ -1,17 +1,45 @@
 //! Marks of sealed content, which encrypted stores write and every other store refuses.
 //! So content that was sealed elsewhere is never taken for what somebody wrote.
 //!
-//! An event's payload is sealed into the member `sealed` of its object, the text `1.<key>.<step>.<base64url>`. A word of
-//! the record is sealed into `~1.<base64url>`. No store of this version is encrypted.
+//! An event's payload is sealed into the member `sealed` of its object, the text `1.<key>.<base64url>`, which comes first. A word of
+//! the record is sealed into `~1.<base64url>`.
 
 use memchr::memmem;
 
-use crate::base::{Error, ErrorKind, ParseError, RawFields, RawJson, Result, check_text, quoted};
+use crate::base::{Error, ErrorKind, ParseError, RawFields, RawJson, Result, check_text, quoted, to_text};
 
 /// Member of a payload that is sealed.
 const MEMBER: &str = "sealed";
 /// Beginning of a word that is sealed.
 pub(crate) const WORD: &str = "~1.";
+
+/// Beginning of a sealed payload.
+const BEGINNING: &str = r#"{"sealed":""#;
+
+/// Returns whether a stored payload is sealed. No payload that was accepted unsealed has such a member.
+pub(crate) fn is_sealed(payload: &RawJson) -> bool {
+    payload.get().starts_with(BEGINNING)
+}
+
+/// Returns the name of the key that sealed a payload; `None` if it is not sealed.
+pub(crate) fn key_of(payload: &RawJson) -> Option<&str> {
+    let sealed = payload.get().strip_prefix(BEGINNING)?;
+    Some(sealed.split_once('.')?.1.split_once('.')?.0)
+}
+
+/// Returns the payload with this sealed content and these copies.
+pub(crate) fn payload_of(sealed: &str, copies: &RawFields) -> Result<RawJson> {
+    let copies = to_text(copies);
+    let rest = copies.strip_prefix('{').unwrap_or_default();
+    let comma = if copies == "{}" { "" } else { "," };
+    RawJson::parse(&format!("{BEGINNING}{sealed}\"{comma}{rest}"))
+}
+
+/// Returns the sealed content of a payload, and the payload without it; `None` if the payload is not sealed.
+pub(crate) fn sealed_payload(payload: &RawJson) -> Option<(&str, RawJson)> {
+    let (sealed, rest) = payload.get().strip_prefix(BEGINNING)?.split_once('"')?;
+    Some((sealed, RawJson::parse(&format!("{BEGINNING}\"{rest}")).ok()?))
+}
 
 /// Refuses a payload that is sealed.
 pub(crate) fn refuse_sealed(payload: &RawJson, extra: &RawFields) -> Result<()> {

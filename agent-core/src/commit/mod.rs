@@ -12,11 +12,13 @@ use std::time::Duration;
 
 use crate::base::sealed::refuse_sealed;
 use crate::base::{
-    CommitId, Effects, Epoch, Error, RawFields, RawJson, Reason, Result, RunId, Seq, SessionId, Timestamp,
-    check_text,
+    BlobName, CommitId, Effects, Epoch, Error, RawFields, RawJson, Reason, Result, RunId, Seq, SessionId,
+    Timestamp, check_text,
 };
-use crate::event::{EVENT_MAX_BYTES, Event, EventType, Message, NewEvent};
+use crate::event::payload::blobs::NamedBlobs;
+use crate::event::{EVENT_MAX_BYTES, Event, EventPayload, EventType, Message, NewEvent};
 use crate::model::{ActionId, Actor, Failure, PendingAction};
+use crate::sealing::{SealedBy, Sealing};
 use crate::session::{NewSession, OPEN_CALLS_MAX, SessionRecord};
 use crate::setters;
 
@@ -72,6 +74,8 @@ pub struct Commit {
     pub run: Option<RunId>,
     /// Steps of the commit, in order. Clones share them, so sending a commit again copies nothing.
     pub steps: Arc<Vec<Step>>,
+    /// Keys with which an encrypted store seals what the commit writes.
+    pub(crate) sealing: Option<SealedBy>,
 }
 
 /// Step of a [`Commit`].
@@ -282,6 +286,7 @@ impl Commit {
             fence: None,
             run: None,
             steps: Arc::default(),
+            sealing: None,
         }
     }
 
@@ -408,6 +413,39 @@ impl Commit {
         self.run = Some(run);
         self.fence = Some(epoch);
         self
+    }
+
+    /// For encrypted stores: seals what the commit writes by these keys. The session must be, or become, one that they sealed.
+    pub fn with_sealing(mut self, sealing: Arc<dyn Sealing>) -> Self {
+        self.sealing = Some(SealedBy(sealing));
+        self
+    }
+
+    /// For encrypted stores: returns the names of the blobs that the events of the commit name, sorted, each once. An event that cannot
+    /// be read names those that it gives itself; [`plan`](crate::plan()) refuses it.
+    pub fn named_blobs(&self) -> Vec<BlobName> {
+        let mut names = Vec::new();
+        let mut add = |kind: &EventType, payload: &RawJson, given: &[BlobName]| {
+            names.extend_from_slice(given);
+            let Ok(body) = EventPayload::parse(kind, payload) else { return };
+            let named = NamedBlobs::of(&body).with_given(given).unwrap_or_default();
+            names.extend(named.iter().map(|blob| blob.name));
+        };
+        for step in self.steps.iter() {
+            match step {
+                Step::Event(event) => add(&event.kind, &event.payload, &event.blobs),
+                Step::Trigger(Trigger::Replace(events) | Trigger::ImportEvents(events)) => {
+                    events.iter().for_each(|event| add(&event.kind, &event.payload, &event.blobs));
+                }
+                Step::Trigger(Trigger::Restore(events)) => {
+                    events.iter().for_each(|event| add(&event.kind, &event.payload, &event.blobs));
+                }
+                Step::Trigger(_) => {}
+            }
+        }
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// Returns the actor of an event of this commit.

@@ -291,7 +291,7 @@ pub(crate) const FIELDS: &[&str] = &[
 ];
 
 /// Field with the last event of an import, on the first event that the import wrote.
-const IMPORT_END: &str = "import_end";
+pub(crate) const IMPORT_END: &str = "import_end";
 
 impl<'de> Deserialize<'de> for Event {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -25,4 +25,4 @@ pub use payload::tool::{Decision, FullOutput, ToolConfirmation, ToolOutcome, Too
 pub use type_name::EventType;
 
 pub(crate) use body::check_body;
-pub(crate) use header::FIELDS;
+pub(crate) use header::{FIELDS, IMPORT_END};

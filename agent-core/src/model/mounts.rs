@@ -81,6 +81,11 @@ impl MountSet {
         self.0.iter().map(|(resource, mount)| (resource.as_str(), *mount))
     }
 
+    /// Returns the mounts by the names of their resources.
+    pub(crate) const fn names_mut(&mut self) -> &mut BTreeMap<String, Mount> {
+        &mut self.0
+    }
+
     /// Returns the number of mounts.
     pub fn len(&self) -> usize {
         self.0.len()

@@ -3,13 +3,14 @@
 
 use serde::Deserialize;
 
+use crate::base::sealed::{is_sealed, key_of};
 use crate::base::{
     Epoch, Error, RawFields, Reason, Result, Seq, SessionId, SessionState, Timestamp, TriggerKind,
     WorkspaceId,
 };
 use crate::event::payload::blobs::NamedBlobs;
 use crate::event::payload::message::first_words;
-use crate::event::{Created, Event, EventType, SystemMessage};
+use crate::event::{Created, Event, EventType};
 use crate::model::{
     Actor, CallId, ContentBytes, Counts, OpenCall, OpenSpan, Patch, RecentCommit, SpanId, Status, Timer,
     TimerCancelled, Transition, UsageTotals, WORDS_MAX_BYTES,
@@ -21,6 +22,24 @@ use crate::session::record::{RECENT_COMMITS, SessionRecord};
 #[derive(Deserialize)]
 struct Call {
     call: CallId,
+}
+
+/// Part of a text of the system that the fold needs.
+#[derive(Deserialize)]
+struct Custom {
+    #[serde(default)]
+    custom: bool,
+}
+
+/// What stands beside a [sealed](crate::sealing) payload for the fold.
+#[derive(Deserialize)]
+struct SealedCopies {
+    #[serde(default)]
+    words: Option<String>,
+    #[serde(default)]
+    bytes: Option<u64>,
+    #[serde(default)]
+    blob_bytes: Option<u64>,
 }
 
 /// Part of a compaction that the fold needs.
@@ -67,6 +86,7 @@ impl SessionRecord {
         let created: Created = payload(event)?;
         let base = created.lineage.base();
         let mut session = Self::empty(id, created, event.actor.clone(), event.at);
+        session.sealed_by = key_of(&event.payload).map(str::to_owned);
         if event.seq != base.next() {
             return Err(Error::corrupt(format!(
                 "session {id} begins with event {}, its lineage ends with {base}",
@@ -132,6 +152,7 @@ impl SessionRecord {
             id,
             workspace: created.workspace,
             owner: created.owner,
+            sealed_by: None,
             head: created.lineage.base(),
             status: Status::new(SessionState::Initializing, Reason::Fresh),
             state_before_archive: None,
@@ -206,7 +227,7 @@ impl SessionRecord {
             }
             "system.message" => {
                 add_one(&mut self.counts.system);
-                if payload::<SystemMessage>(event)?.custom {
+                if payload::<Custom>(event)?.custom {
                     self.system_prompt = event.seq;
                 }
             }
@@ -257,13 +278,21 @@ impl SessionRecord {
             "agent.thinking" => Some(&mut bytes.reasoning),
             _ => None,
         };
+        if of_kind.is_none() && event.blobs.is_empty() {
+            return Ok(());
+        }
+        let (content, blobs) = if is_sealed(&event.payload) {
+            let copies: SealedCopies = payload(event)?;
+            (copies.bytes.unwrap_or_default(), copies.blob_bytes.unwrap_or_default())
+        } else {
+            let has_blobs = !event.blobs.is_empty();
+            let blobs = if has_blobs { NamedBlobs::of(&event.decode()?).bytes() } else { 0 };
+            (event.payload.get().len() as u64, blobs)
+        };
         if let Some(of_kind) = of_kind {
-            *of_kind = of_kind.saturating_add(event.payload.get().len() as u64);
+            *of_kind = of_kind.saturating_add(content);
         }
-        if !event.blobs.is_empty() {
-            let blobs = NamedBlobs::of(&event.decode()?).bytes();
-            bytes.blobs = bytes.blobs.saturating_add(blobs);
-        }
+        bytes.blobs = bytes.blobs.saturating_add(blobs);
         Ok(())
     }
 
@@ -275,7 +304,11 @@ impl SessionRecord {
 
     /// Keeps the first words of a message for lists.
     fn words(&mut self, event: &Event) {
-        let Some(words) = first_words(&event.payload, WORDS_MAX_BYTES) else { return };
+        let words = match is_sealed(&event.payload) {
+            true => payload::<SealedCopies>(event).ok().and_then(|copies| copies.words),
+            false => first_words(&event.payload, WORDS_MAX_BYTES),
+        };
+        let Some(words) = words else { return };
         if event.kind == EventType::USER_MESSAGE && self.first_words.is_none() {
             self.first_words = Some(words.clone());
         }

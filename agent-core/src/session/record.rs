@@ -88,6 +88,9 @@ record! {
     workspace: WorkspaceId, always, kept;
     /// Owner of the session; never changes. `None` for a session of the whole tenant.
     owner: Option<OwnerId>, unless_default, kept;
+    /// Name of the key by which the words of the session are [sealed](crate::sealing), as an encrypted store keeps them. No record
+    /// that such a store returns has it.
+    sealed_by: Option<String>, unless_default, kept;
     /// Sequence number of the last event.
     head: Seq, always, kept;
     /// State of the session and the reason for it.
@@ -319,9 +322,10 @@ impl SessionRecord {
     }
 
     /// Applies a version of a document. Never fails, so that an accepted version always folds.
-    pub(crate) fn document_written(&mut self, written: DocumentWritten, event: &Event) {
+    pub(crate) fn document_written(&mut self, written: DocumentVersion, event: &Event) {
         let at = self.documents.iter().position(|head| head.name == written.name);
-        let Some(text) = written.text else {
+        let bytes = written.text.map(|TextBytes(bytes)| bytes).or(written.bytes);
+        let Some(bytes) = bytes else {
             at.map(|at| self.documents.remove(at));
             return;
         };
@@ -330,7 +334,7 @@ impl SessionRecord {
             name: written.name,
             revision: written.revision,
             seq: event.seq,
-            bytes: text.len() as u64,
+            bytes,
             by: event.actor.role(),
             format: written.format,
             limit,
@@ -389,6 +393,30 @@ impl SessionRecord {
             "session {} has costs in {CURRENCIES_MAX} currencies; no more are kept",
             self.id
         )))
+    }
+}
+
+/// Part of a document's version that the fold needs. A sealed one has a number of bytes in place of the text.
+#[derive(Deserialize)]
+pub(crate) struct DocumentVersion {
+    name: String,
+    revision: Revision,
+    #[serde(default)]
+    text: Option<TextBytes>,
+    #[serde(default)]
+    bytes: Option<u64>,
+    #[serde(default)]
+    format: u32,
+    #[serde(default)]
+    limit: Option<u64>,
+}
+
+/// Number of bytes of a text.
+struct TextBytes(u64);
+
+impl<'de> Deserialize<'de> for TextBytes {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(String::deserialize(deserializer)?.len() as u64))
     }
 }
 

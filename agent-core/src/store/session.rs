@@ -15,6 +15,7 @@ use crate::base::text::words;
 use crate::base::{Error, ErrorKind, OwnerId, Result, Seq, SessionId, SessionState, Timestamp, WorkspaceId};
 use crate::commit::{Commit, Committed};
 use crate::model::{Actor, INACTIVE_AFTER_LABEL};
+use crate::sealing::marked_label;
 use crate::session::{SessionRecord, SessionSummary};
 use crate::setters;
 use crate::store::blob::BLOB_MAX_BYTES;
@@ -418,6 +419,14 @@ impl SessionQuery {
 
         /// Sets the start of the page.
         pub fn with_cursor(cursor: Option<Cursor>) => cursor = cursor;
+    }
+
+    /// Returns the query as an encrypted store asks it of the one around which it is: with the marks of labels that `label` gives, as
+    /// [`Sealing::label`](crate::sealing::Sealing::label) does.
+    pub fn with_marked_labels(mut self, label: impl Fn(&str, Option<&str>) -> String) -> Self {
+        let labels = std::mem::take(&mut self.labels);
+        self.labels = labels.into_iter().map(|(key, value)| marked_label(&label, key, value)).collect();
+        self
     }
 
     /// Returns whether a session matches the query.

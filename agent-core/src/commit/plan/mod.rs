@@ -3,6 +3,7 @@
 mod events;
 pub(crate) mod import;
 pub(crate) mod planner;
+mod sealed;
 mod triggers;
 
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use crate::commit::plan::planner::{Plan, Planner, nothing_to_do};
 
 use crate::base::{Epoch, Error, ErrorKind, Result, Seq, SessionState};
 use crate::commit::{Commit, Committed, Precondition, Step, Trigger};
+use crate::sealing::SealedBy;
 use crate::session::{RECENT_COMMITS, SessionRecord};
 
 /// Decides what `commit` does to the session `now`.
@@ -58,7 +60,11 @@ use crate::session::{RECENT_COMMITS, SessionRecord};
 /// # Ok::<(), agent_core::Error>(())
 /// ```
 pub fn plan(now: Option<&SessionRecord>, commit: &Commit) -> Result<Plan> {
-    decide(now, commit).map_err(|error| error.about(format_args!("session {}", commit.session)))
+    let planned = match &commit.sealing {
+        Some(SealedBy(sealing)) => sealed::decide_sealed(now, commit, &**sealing),
+        None => sealed::check_open(now).and_then(|()| decide(now, commit)),
+    };
+    planned.map_err(|error| error.about(format_args!("session {}", commit.session)))
 }
 
 fn decide(now: Option<&SessionRecord>, commit: &Commit) -> Result<Plan> {

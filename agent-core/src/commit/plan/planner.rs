@@ -150,21 +150,14 @@ impl<'a> Planner<'a> {
             (event.n, event.of) = (n, of);
             event.transition = transition.as_ref().map(RawJson::of).transpose()?;
         }
-        debug_assert_eq!(self.session, self.replayed(now)?, "the record is what the log folds to");
+        debug_assert_eq!(
+            self.session,
+            folded(now, self.commit.session, &self.events)?,
+            "the record is what the log folds to"
+        );
         check_limits(now, &self.session)?;
         let blobs = needed_blobs(self.session.id, self.blobs)?;
         Ok(Plan::Write { events: self.events, after: Arc::new(self.session), blobs })
-    }
-
-    /// Returns the record that a reader of the events computes.
-    fn replayed(&self, now: Option<&SessionRecord>) -> Result<SessionRecord> {
-        let (mut session, rest) = match (now, self.events.as_slice()) {
-            (None, [first, rest @ ..]) => (SessionRecord::begin(self.commit.session, first)?, rest),
-            (None, []) => return Err(Error::invalid("a commit without events")),
-            (Some(now), events) => (now.clone(), events),
-        };
-        rest.iter().try_for_each(|event| session.apply(event))?;
-        Ok(session)
     }
 
     /// Adds an event unchanged.
@@ -355,6 +348,17 @@ impl<'a> Planner<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns the record that a reader of the events computes.
+pub(super) fn folded(now: Option<&SessionRecord>, id: SessionId, events: &[Event]) -> Result<SessionRecord> {
+    let (mut session, rest) = match (now, events) {
+        (None, [first, rest @ ..]) => (SessionRecord::begin(id, first)?, rest),
+        (None, []) => return Err(Error::invalid("a commit without events")),
+        (Some(now), events) => (now.clone(), events),
+    };
+    rest.iter().try_for_each(|event| session.apply(event))?;
+    Ok(session)
 }
 
 pub(super) fn busy(session: &SessionRecord, lease: &Lease) -> Error {

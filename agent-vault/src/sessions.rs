@@ -1,0 +1,270 @@
+//! Sessions of an encrypted store.
+
+use std::sync::Arc;
+
+use agent_core::commit::{Commit, Committed, Step, Trigger};
+use agent_core::event::{Event, EventType};
+use agent_core::model::Attributes;
+use agent_core::sealing::{SealedBlob, open_event, open_record, open_summary};
+use agent_core::session::{SessionRecord, SessionSummary};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{
+    BlobStore, Capabilities, Damaged, EventPage, Maintenance, MaintenanceWrapper, Page, ReadEvents,
+    SessionQuery, SessionStoreWrapper,
+};
+use agent_core::{Error, ErrorKind, Result, SessionId, SessionStore, Timestamp, async_trait};
+use futures::{StreamExt, stream};
+
+use crate::blobs;
+use crate::keys::Keys;
+use crate::sealing::{SessionSealing, label};
+
+/// Number of keys that a list reads at once.
+const AT_ONCE: usize = 16;
+
+/// Sessions of one tenant, sealed on their way to another store.
+#[derive(Clone, Debug)]
+pub(crate) struct SealedSessions {
+    pub(crate) inner: Arc<dyn SessionStore>,
+    pub(crate) keys: Keys,
+}
+
+impl SealedSessions {
+    /// Returns the keys of a session; `None` if it has none.
+    pub(crate) async fn sealing(&self, id: SessionId) -> Result<Option<SessionSealing>> {
+        match self.keys.session(id).await? {
+            Some(cipher) => Ok(Some(self.with(cipher).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Opens something of a session; `None` if it has no key. If it does not open with the key that is known, looks whether the session has
+    /// another one: the tenant may have been deleted, and the id used again.
+    async fn opened<T: Send>(
+        &self,
+        id: SessionId,
+        open: impl Fn(&SessionSealing) -> Result<T> + Send + Sync,
+    ) -> Result<Option<T>> {
+        let Some(sealing) = self.sealing(id).await? else { return Ok(None) };
+        let error = match open(&sealing) {
+            Err(error) if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Corrupt) => error,
+            done => return done.map(Some),
+        };
+        self.keys.forget(Some(id));
+        match self.sealing(id).await? {
+            Some(again) if !again.is_same(&sealing) => open(&again).map(Some),
+            _ => Err(error),
+        }
+    }
+
+    async fn with(&self, cipher: Arc<crate::cipher::Cipher>) -> Result<SessionSealing> {
+        let labels = self.keys.tenant().await?;
+        Ok(SessionSealing { tenant: self.keys.tenant_id().clone(), cipher, labels, blobs: Vec::new() })
+    }
+
+    /// Returns the keys for a commit, and makes them for one that creates its session.
+    async fn to_commit(&self, commit: &Commit) -> Result<SessionSealing> {
+        let id = commit.session;
+        let found = match creates(commit) {
+            true => Some(self.keys.session_to_create(id).await?),
+            false => self.keys.session(id).await?,
+        };
+        let Some(cipher) = found else {
+            // What is not there is said to be so, as by any store. What is there was not written by this one.
+            self.inner.load(id).await?;
+            return Err(keyless(id));
+        };
+        let mut sealing = self.with(cipher).await?;
+        for name in commit.named_blobs() {
+            sealing.blobs.extend(blobs::find(&self.keys, &sealing.cipher, id, name).await?);
+        }
+        Ok(sealing)
+    }
+
+    async fn open_listed(&self, summary: SessionSummary) -> Result<SessionSummary, Damaged> {
+        let id = summary.id;
+        let opened = match self.opened(id, |sealing| open_summary(&summary, sealing)).await {
+            Ok(Some(opened)) => Ok(opened),
+            Ok(None) if summary.status.state == SessionState::Deleted => Ok(without_words(summary.clone())),
+            Ok(None) => Err(keyless(id)),
+            // Its key was dropped: nobody reads its words again.
+            Err(error) if *error.kind() == ErrorKind::Deleted => Ok(without_words(summary.clone())),
+            Err(error) => Err(error),
+        };
+        opened.map_err(|error| Damaged::of(format!("session {id}"), &error).with_workspace(summary.workspace))
+    }
+}
+
+/// Returns whether a commit may create its session.
+fn creates(commit: &Commit) -> bool {
+    match commit.steps.first() {
+        Some(Step::Trigger(Trigger::Create(_))) => true,
+        Some(Step::Trigger(Trigger::Restore(events))) => {
+            events.first().is_some_and(|event| event.kind == EventType::SESSION_CREATED)
+        }
+        _ => false,
+    }
+}
+
+/// Opens the events of a page, which damage ends, as seen from where it begins.
+fn open_page(
+    id: SessionId,
+    sealed: &[Event],
+    is_newest: bool,
+    sealing: &SessionSealing,
+) -> Result<(Vec<Event>, Option<Damaged>)> {
+    let in_order: Vec<_> = if is_newest { sealed.iter().rev().collect() } else { sealed.iter().collect() };
+    let (mut events, mut fault) = (Vec::with_capacity(sealed.len()), None);
+    for event in in_order {
+        match open_event(id, event, sealing) {
+            Ok(event) => events.push(event),
+            Err(error) if events.is_empty() => return Err(error),
+            Err(error) => {
+                fault = Some(Damaged::new(format!("session {id}"), error.to_string()));
+                break;
+            }
+        }
+    }
+    if is_newest {
+        events.reverse();
+    }
+    Ok((events, fault))
+}
+
+fn keyless(id: SessionId) -> Error {
+    Error::corrupt(format!(
+        "session {id} has no key, and this store is encrypted; restore the rows of its keys from a backup, or the session was written \
+         without them"
+    ))
+}
+
+fn without_words(summary: SessionSummary) -> SessionSummary {
+    let mut summary = summary;
+    summary.attributes = Attributes::default();
+    (summary.first_words, summary.preview) = (None, None);
+    summary
+}
+
+/// Names the blobs of an error as their owner does.
+fn plain_error(error: Error, blobs: &[SealedBlob]) -> Error {
+    let ErrorKind::BlobMissing { blobs: missing } = error.kind() else { return error };
+    let plain = blobs.iter().filter(|blob| missing.contains(&blob.inner.name)).map(|blob| blob.plain.name);
+    let names: Vec<_> = plain.collect();
+    let first = names.first().map(ToString::to_string).unwrap_or_default();
+    let text = format!(
+        "blob {first} is missing ({} of those that the commit names); put it, then send the commit again",
+        names.len()
+    );
+    Error::new(ErrorKind::BlobMissing { blobs: names }, text)
+}
+
+#[async_trait]
+impl SessionStoreWrapper for SealedSessions {
+    fn inner(&self) -> &dyn SessionStore {
+        &*self.inner
+    }
+
+    fn blobs(&self) -> &dyn BlobStore {
+        self
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let inner = self.inner.capabilities();
+        let most = blobs::most(inner.blob_max_bytes);
+        inner.with_blobs(most)
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed> {
+        let mut sealing = Arc::new(self.to_commit(&commit).await?);
+        let mut done = self.inner.commit(commit.clone().with_sealing(sealing.clone())).await;
+        if let Err(error) = &done
+            && *error.kind() == ErrorKind::Denied
+        {
+            self.keys.forget(Some(commit.session));
+            let again = Arc::new(self.to_commit(&commit).await?);
+            if !again.is_same(&sealing) {
+                sealing = again;
+                done = self.inner.commit(commit.with_sealing(sealing.clone())).await;
+            }
+        }
+        let mut done = done.map_err(|error| plain_error(error, &sealing.blobs))?;
+        done.session = Arc::new(open_record(&done.session, &*sealing)?);
+        Ok(done)
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
+        let record = self.inner.load(id).await?;
+        match self.opened(id, |sealing| open_record(&record, sealing)).await {
+            Ok(Some(opened)) => Ok(Arc::new(opened)),
+            Ok(None) if *record == record.tombstone() => Ok(record),
+            Ok(None) => Err(keyless(id)),
+            Err(error)
+                if *error.kind() == ErrorKind::Deleted && record.status.state == SessionState::Deleted =>
+            {
+                Ok(Arc::new(record.tombstone()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+        let is_newest = read.newest;
+        let mut page = self.inner.read(id, read).await?;
+        if page.events.is_empty() {
+            return Ok(page);
+        }
+        let sealed = std::mem::take(&mut page.events);
+        let opened = self.opened(id, |sealing| open_page(id, &sealed, is_newest, sealing));
+        let (events, fault) = opened.await?.ok_or_else(|| keyless(id))?;
+        page.events = events;
+        if let Some(fault) = fault {
+            page.damaged.push(fault);
+            page.next = None;
+        }
+        Ok(page)
+    }
+
+    async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
+        let query = if query.labels.is_empty() {
+            query
+        } else {
+            let labels = self.keys.stored_tenant().await?;
+            query.with_marked_labels(|key, value| label(&labels, key, value))
+        };
+        let mut page = self.inner.list(query).await?;
+        let summaries = std::mem::take(&mut page.items);
+        let opened: Vec<_> = stream::iter(summaries)
+            .map(|summary| self.open_listed(summary))
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        for summary in opened {
+            match summary {
+                Ok(summary) => page.items.push(summary),
+                Err(damaged) => page.damaged.push(damaged),
+            }
+        }
+        Ok(page)
+    }
+}
+
+#[async_trait]
+impl MaintenanceWrapper for SealedSessions {
+    fn inner(&self) -> &dyn Maintenance {
+        self.inner.maintenance()
+    }
+
+    async fn delete_damaged(
+        &self,
+        id: SessionId,
+        at: Timestamp,
+        reason: Reason,
+    ) -> Result<Arc<SessionRecord>> {
+        self.inner.maintenance().delete_damaged(id, at, reason).await?;
+        SessionStoreWrapper::load(self, id).await
+    }
+}
