@@ -74,6 +74,12 @@ pub trait Factory: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// Returns the number of bytes that the store has of a blob of `bytes` bytes, which sweeps count. The same by default; an
+    /// encrypted store has more.
+    fn stored_bytes(&self, bytes: u64) -> u64 {
+        bytes
+    }
+
     /// Returns the address at which another process finds the store, after this process has closed it. Returns `None`
     /// if the store ends with its process.
     ///
@@ -238,6 +244,7 @@ pub(crate) trait AnyFactory: Send + Sync {
     async fn fresh_for_rounds(&self) -> Result<AnySite>;
     async fn open(&self, site: &AnySite, tenant: &TenantId) -> Result<Storage>;
     async fn tenants(&self, site: &AnySite) -> Result<Option<Arc<dyn Backend>>>;
+    fn stored_bytes(&self, bytes: u64) -> u64;
     fn address(&self, site: &AnySite) -> Option<String>;
     async fn attach(&self, address: &str) -> Result<AnySite>;
     async fn fresh_for_faults(&self) -> Result<AnySite>;
@@ -269,6 +276,10 @@ impl<F: Factory> AnyFactory for F {
 
     async fn tenants(&self, at: &AnySite) -> Result<Option<Arc<dyn Backend>>> {
         Factory::tenants(self, site::<F>(at)?).await
+    }
+
+    fn stored_bytes(&self, bytes: u64) -> u64 {
+        Factory::stored_bytes(self, bytes)
     }
 
     fn address(&self, at: &AnySite) -> Option<String> {

@@ -202,6 +202,11 @@ impl Stage {
         tenants.ok_or_else(|| Failure::new("the factory's tenants", "a list of tenants", "none"))
     }
 
+    /// Returns the number of bytes that the store has of blobs of these sizes.
+    pub(crate) fn stored_bytes(&self, sizes: &[u64]) -> u64 {
+        sizes.iter().map(|size| self.factory.stored_bytes(*size)).sum()
+    }
+
     pub(crate) fn address(&self) -> Option<String> {
         self.factory.address(&self.site)
     }

@@ -101,6 +101,16 @@ impl Keys {
         &*self.0.place
     }
 
+    /// Returns the source of times and randomness.
+    pub(crate) fn effects(&self) -> &Effects {
+        &self.0.effects
+    }
+
+    /// Returns a cipher that opens nothing that is stored.
+    pub(crate) fn of_nobody(&self) -> Arc<Cipher> {
+        Arc::new(Cipher::new(&self.random()))
+    }
+
     /// Returns whether the tenant has a key that the ring opens.
     pub(crate) async fn is_made(&self) -> Result<bool> {
         Ok(self.kept_row().await?.is_some())

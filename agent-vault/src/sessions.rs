@@ -9,7 +9,7 @@ use agent_core::sealing::{SealedBlob, open_event, open_record, open_summary};
 use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
-    BlobStore, Capabilities, Damaged, EventPage, Maintenance, MaintenanceWrapper, Page, ReadEvents,
+    BlobStore, Capabilities, Damaged, EventPage, Maintenance, MaintenanceWrapper, Page, Purge, ReadEvents,
     SessionQuery, SessionStoreWrapper,
 };
 use agent_core::{Error, ErrorKind, Result, SessionId, SessionStore, Timestamp, async_trait};
@@ -69,16 +69,28 @@ impl SealedSessions {
             true => Some(self.keys.session_to_create(id).await?),
             false => self.keys.session(id).await?,
         };
-        let Some(cipher) = found else {
-            // What is not there is said to be so, as by any store. What is there was not written by this one.
-            self.inner.load(id).await?;
-            return Err(keyless(id));
-        };
+        // Without a key the commit creates nothing: it is refused as by any store, or since the session has another key, or none.
+        let cipher = found.unwrap_or_else(|| self.keys.of_nobody());
         let mut sealing = self.with(cipher).await?;
         for name in commit.named_blobs() {
             sealing.blobs.extend(blobs::find(&self.keys, &sealing.cipher, id, name).await?);
         }
         Ok(sealing)
+    }
+
+    /// Checks that the tenant still has the keys by which a session was created. If it was deleted meanwhile, the session is deleted, too, since
+    /// nobody else could open it.
+    async fn check_still_there(&self, sealing: &Arc<SessionSealing>, done: &Committed) -> Result<()> {
+        let now = self.keys.stored_tenant().await?;
+        if now.key_id() == sealing.labels.key_id() {
+            return Ok(());
+        }
+        let (id, session) = (done.session.id, &done.session);
+        let delete = Commit::seal(self.keys.effects(), id, session.head)
+            .with_trigger(Trigger::Delete(Reason::UserDeleted));
+        let deleted = self.inner.commit(delete.with_sealing(sealing.clone())).await?;
+        self.inner.purge(Purge::new(id, deleted.last)).await?;
+        Err(Error::deleted(format!("session {id} was deleted with its tenant while it was created")))
     }
 
     async fn open_listed(&self, summary: SessionSummary) -> Result<SessionSummary, Damaged> {
@@ -150,6 +162,9 @@ fn plain_error(error: Error, blobs: &[SealedBlob]) -> Error {
     let ErrorKind::BlobMissing { blobs: missing } = error.kind() else { return error };
     let plain = blobs.iter().filter(|blob| missing.contains(&blob.inner.name)).map(|blob| blob.plain.name);
     let names: Vec<_> = plain.collect();
+    if names.is_empty() {
+        return error;
+    }
     let first = names.first().map(ToString::to_string).unwrap_or_default();
     let text = format!(
         "blob {first} is missing ({} of those that the commit names); put it, then send the commit again",
@@ -179,6 +194,7 @@ impl SessionStoreWrapper for SealedSessions {
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed> {
+        let is_created = creates(&commit);
         let mut sealing = Arc::new(self.to_commit(&commit).await?);
         let mut done = self.inner.commit(commit.clone().with_sealing(sealing.clone())).await;
         if let Err(error) = &done
@@ -193,6 +209,9 @@ impl SessionStoreWrapper for SealedSessions {
         }
         let mut done = done.map_err(|error| plain_error(error, &sealing.blobs))?;
         done.session = Arc::new(open_record(&done.session, &*sealing)?);
+        if is_created {
+            self.check_still_there(&sealing, &done).await?;
+        }
         Ok(done)
     }
 

@@ -136,12 +136,17 @@ impl Backend for Vault {
         listed(after, |after| self.inner.busy_tenants(until, after)).await
     }
 
-    /// Deletes the data of the tenant, then its keys.
+    /// Deletes the data of the tenant, then its keys, then what others wrote by these keys meanwhile.
     async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
-        let deleted = self.inner.delete_tenant(tenant).await?;
+        let mut deleted = self.inner.delete_tenant(tenant).await?;
         let keys = self.inner.delete_tenant(&key_tenant(tenant.as_str())).await?;
         self.keys(tenant).forget(None);
-        Ok(deleted.with_rewrite_pending(deleted.rewrite_pending || keys.rewrite_pending))
+        let late = self.inner.delete_tenant(tenant).await?;
+        deleted.workspaces += late.workspaces;
+        deleted.sessions += late.sessions;
+        deleted.bindings += late.bindings;
+        Ok(deleted
+            .with_rewrite_pending(deleted.rewrite_pending || keys.rewrite_pending || late.rewrite_pending))
     }
 
     async fn maintain(&self) -> Result<Vec<Pending>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_core::commit::Precondition;
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Workspace;
-use agent_core::store::{ContentHash, Page, WorkspaceQuery, WorkspaceStoreWrapper};
+use agent_core::store::{ContentHash, Damaged, Page, WorkspaceQuery, WorkspaceStoreWrapper};
 use agent_core::{Error, Result, Revision, WorkspaceId, WorkspaceStore, async_trait};
 use serde::{Deserialize, Serialize};
 
@@ -13,12 +13,10 @@ use crate::cipher::{Cipher, Purpose};
 use crate::keys::Keys;
 use crate::sealing::{decoded, encoded};
 
-/// Setting with what is sealed of a workspace.
-const SEALED: &str = "sealed";
 /// Name of every workspace in the store around which this one is.
 const NAME: &str = "~";
-/// Beginning of a sealed configuration.
-const CONFIG: &str = "~1.";
+/// Beginning of what is sealed.
+const SEALED: &str = "~1.";
 
 /// Workspaces of one tenant, sealed on their way to another store.
 #[derive(Clone, Debug)]
@@ -66,7 +64,7 @@ impl Sealer<'_> {
             &self.parts(b"workspace", &workspace.id),
             plain.get().as_bytes(),
         );
-        Ok(workspace.with_setting(SEALED, RawJson::of(&encoded(&sealed))?))
+        Ok(workspace.with_setting(Workspace::SEALED, RawJson::of(&format!("{SEALED}{}", encoded(&sealed)))?))
     }
 
     fn open(&self, mut workspace: Workspace) -> Result<Workspace> {
@@ -76,8 +74,9 @@ impl Sealer<'_> {
                 "workspace {id} is not what the keys of this encrypted store sealed; restore it from a backup"
             ))
         };
-        let text: String = workspace.settings.get(SEALED).ok_or_else(wrong)?.to().map_err(|_| wrong())?;
-        let sealed = decoded(&text).ok_or_else(wrong)?;
+        let text: String =
+            workspace.settings.get(Workspace::SEALED).ok_or_else(wrong)?.to().map_err(|_| wrong())?;
+        let sealed = text.strip_prefix(SEALED).and_then(decoded).ok_or_else(wrong)?;
         let plain =
             self.cipher.open(Purpose::Content, &self.parts(b"workspace", &id), &sealed).ok_or_else(wrong)?;
         let content: Content =
@@ -90,11 +89,11 @@ impl Sealer<'_> {
 
     fn seal_config(&self, id: WorkspaceId, text: &str) -> String {
         let sealed = self.cipher.seal(Purpose::Content, &self.parts(b"configuration", &id), text.as_bytes());
-        format!("{CONFIG}{}", encoded(&sealed))
+        format!("{SEALED}{}", encoded(&sealed))
     }
 
     fn open_config(&self, id: WorkspaceId, text: &str) -> Result<String> {
-        let sealed = text.strip_prefix(CONFIG).and_then(decoded);
+        let sealed = text.strip_prefix(SEALED).and_then(decoded);
         let plain = sealed.and_then(|sealed| {
             self.cipher.open(Purpose::Content, &self.parts(b"configuration", &id), &sealed)
         });
@@ -117,6 +116,19 @@ impl SealedWorkspaces {
     }
 }
 
+impl SealedWorkspaces {
+    /// Opens what was read. If it does not open, looks whether the tenant has other keys by now.
+    async fn opened<T>(&self, open: impl Fn(&Sealer<'_>) -> Result<T>) -> Result<T> {
+        let known = self.sealer().await?;
+        let error = match open(&known) {
+            Err(error) => error,
+            done => return done,
+        };
+        let now = self.writer().await?;
+        if now.cipher.key_id() == known.cipher.key_id() { Err(error) } else { open(&now) }
+    }
+}
+
 #[async_trait]
 impl WorkspaceStoreWrapper for SealedWorkspaces {
     fn inner(&self) -> &dyn WorkspaceStore {
@@ -125,14 +137,24 @@ impl WorkspaceStoreWrapper for SealedWorkspaces {
 
     async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
         let found = self.inner.load(id).await?;
-        self.sealer().await?.open(found)
+        self.opened(|sealer| sealer.open(found.clone())).await
     }
 
     async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
         workspace.check()?;
-        let sealer = self.writer().await?;
-        let sealed = sealer.seal(workspace)?;
-        sealer.open(self.inner.put(sealed, expect).await?)
+        let mut sealer = self.writer().await?;
+        let mut done = self.inner.put(sealer.seal(workspace.clone())?, expect).await?;
+        // Keys that were deleted with the tenant meanwhile open nothing that others see.
+        loop {
+            let now = self.writer().await?;
+            if now.cipher.key_id() == sealer.cipher.key_id() {
+                return sealer.open(done);
+            }
+            let mut again = workspace.clone();
+            again.revision = done.revision;
+            done = self.inner.put(now.seal(again)?, Precondition::Matches(done.revision)).await?;
+            sealer = now;
+        }
     }
 
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
@@ -140,14 +162,13 @@ impl WorkspaceStoreWrapper for SealedWorkspaces {
         if page.items.is_empty() {
             return Ok(page);
         }
-        let sealer = self.sealer().await?;
         for workspace in std::mem::take(&mut page.items) {
-            let id = workspace.id;
-            match sealer.open(workspace) {
+            match self.opened(|sealer| sealer.open(workspace.clone())).await {
                 Ok(workspace) => page.items.push(workspace),
-                Err(error) => page.damaged.push(
-                    agent_core::store::Damaged::of(format!("workspace {id}"), &error).with_workspace(id),
-                ),
+                Err(error) => {
+                    let object = format!("workspace {}", workspace.id);
+                    page.damaged.push(Damaged::of(object, &error).with_workspace(workspace.id));
+                }
             }
         }
         Ok(page)
@@ -155,16 +176,18 @@ impl WorkspaceStoreWrapper for SealedWorkspaces {
 
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
         match self.inner.load_config(id).await? {
-            Some(text) => self.sealer().await?.open_config(id, &text).map(Some),
+            Some(text) => self.opened(|sealer| sealer.open_config(id, &text)).await.map(Some),
             None => Ok(None),
         }
     }
 
     async fn load_with_config(&self, id: WorkspaceId) -> Result<(Workspace, Option<String>)> {
         let (workspace, text) = self.inner.load_with_config(id).await?;
-        let sealer = self.sealer().await?;
-        let text = text.map(|text| sealer.open_config(id, &text)).transpose()?;
-        Ok((sealer.open(workspace)?, text))
+        let open = |sealer: &Sealer<'_>| {
+            let text = text.as_deref().map(|text| sealer.open_config(id, text)).transpose()?;
+            Ok((sealer.open(workspace.clone())?, text))
+        };
+        self.opened(open).await
     }
 
     async fn save_config(

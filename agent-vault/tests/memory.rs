@@ -1,9 +1,9 @@
 //! The public suite on an encrypted store around the store in memory.
 
-mod support;
 #[allow(dead_code, reason = "its own main is another program's")]
 #[path = "../../agent-storage-conformance/tests/memory.rs"]
 mod plain;
+mod support;
 
 use std::process::ExitCode;
 

@@ -1,9 +1,9 @@
 //! The public suite on an encrypted store around the store on SQLite.
 
-mod support;
 #[allow(dead_code, reason = "its own main is another program's")]
 #[path = "../../agent-storage-sqlite/tests/conformance.rs"]
 mod plain;
+mod support;
 
 use std::process::ExitCode;
 

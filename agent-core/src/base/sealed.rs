@@ -41,6 +41,11 @@ pub(crate) fn sealed_payload(payload: &RawJson) -> Option<(&str, RawJson)> {
     Some((sealed, RawJson::parse(&format!("{BEGINNING}\"{rest}")).ok()?))
 }
 
+/// Returns the most bytes that are stored of a text that may have `most`, which is longer if it is sealed.
+pub(crate) fn most_stored(text: &str, most: usize) -> usize {
+    if text.starts_with(WORD) { (most + 64).div_ceil(3) * 4 + WORD.len() } else { most }
+}
+
 /// Refuses a payload that is sealed.
 pub(crate) fn refuse_sealed(payload: &RawJson, extra: &RawFields) -> Result<()> {
     // Mostly the name does not occur at all. Where it does, it may be in a text, or deeper.

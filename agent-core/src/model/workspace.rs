@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::base::sealed::most_stored;
 use crate::base::{
     Error, ErrorKind, JsonFault, OwnerId, ParseError, RawFields, RawJson, Result, Revision, SessionId,
     Timestamp, WorkspaceId, check_text, to_text,
@@ -90,6 +91,9 @@ impl Workspace {
     /// Maximum number of bytes of a record as JSON.
     pub const MAX_BYTES: usize = 64 << 10;
 
+    /// Setting that encrypted stores keep in place of all others, and of the texts of a workspace.
+    pub const SEALED: &str = "sealed";
+
     /// Creates an empty workspace.
     pub fn new(id: WorkspaceId, name: impl Into<String>, main_session: SessionId, at: Timestamp) -> Self {
         Self {
@@ -159,7 +163,10 @@ impl Workspace {
         }
         let description = self.description.as_ref().map_or(0, String::len);
         let bytes = self.settings.size_bytes() + self.extra.size_bytes() + description;
-        if description > 4096 || bytes > Self::MAX_BYTES {
+        // What an encrypted store seals of a workspace is its one setting. It has checked the workspace itself.
+        let sealed = self.settings.get(Self::SEALED).and_then(|value| value.to::<String>().ok());
+        let most = sealed.map_or(Self::MAX_BYTES, |text| most_stored(&text, Self::MAX_BYTES + 8192));
+        if description > 4096 || bytes > most {
             return Err(Error::limit(format!(
                 "workspace {} has {bytes} bytes of settings and a description of {description}; at most {} and 4096 are kept",
                 self.id,

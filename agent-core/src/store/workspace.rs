@@ -9,6 +9,7 @@ use async_trait::async_trait;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::sealed::most_stored;
 use crate::base::{Error, ErrorKind, OwnerId, Result, Revision, Timestamp, WorkspaceId};
 use crate::commit::Precondition;
 use crate::model::{Workspace, WorkspaceStatus};
@@ -299,8 +300,9 @@ impl ContentHash {
     ///
     /// `LimitExceeded` over [`CONFIG_MAX_BYTES`](Self::CONFIG_MAX_BYTES).
     pub fn check_size(text: Option<&str>) -> Result<()> {
+        let most = text.map_or(0, |text| most_stored(text, Self::CONFIG_MAX_BYTES));
         match text.map(str::len) {
-            Some(bytes) if bytes > Self::CONFIG_MAX_BYTES => Err(Error::limit(format!(
+            Some(bytes) if bytes > most => Err(Error::limit(format!(
                 "a configuration of {bytes} bytes; at most {} are kept",
                 Self::CONFIG_MAX_BYTES
             ))),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::{Backend, Result, Storage, TenantId, async_trait};
-use agent_storage_conformance::{Damage, DamageKind, FailingCall, Factory};
+use agent_storage_conformance::{Damage, DamageKind, Factory, FailingCall};
 use agent_vault::{KeyRing, Vault};
 
 /// Factory of encrypted stores around those of `F`.
@@ -37,6 +37,11 @@ impl<F: Factory> Factory for Sealed<F> {
 
     async fn tenants(&self, site: &F::Site) -> Result<Option<Arc<dyn Backend>>> {
         Ok(self.vault(site).await?.map(|vault| vault as Arc<dyn Backend>))
+    }
+
+    /// A header, and for each chunk a nonce and a tag.
+    fn stored_bytes(&self, bytes: u64) -> u64 {
+        self.0.stored_bytes(80 + bytes + 40 * bytes.div_ceil(256 << 10))
     }
 
     fn address(&self, site: &F::Site) -> Option<String> {
