@@ -1,0 +1,403 @@
+//! Keys of one tenant.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use agent_core::clock::Effects;
+use agent_core::store::{KnownSessions, pages};
+use agent_core::{Error, ErrorKind, Result, SessionId, TenantId};
+use futures::TryStreamExt;
+
+use crate::cipher::{Cipher, Secret};
+use crate::place::{KeyEntry, KeyPlace, KeyQuery, KeyRow};
+use crate::ring::KeyRing;
+use crate::tenant_row::TenantRow;
+use crate::wrapped::{Bound, Wrapped, damaged, wrap};
+
+/// Number of attempts of a call whose rows others change meanwhile.
+const ATTEMPTS: usize = 16;
+
+/// Kinds of rows. They are part of the stored form.
+const TENANT: &str = "tenant";
+const SESSION: &str = "session";
+
+/// Number of rows on a page of a rotation.
+const PAGE: usize = 200;
+
+/// Keys of one tenant: made, wrapped and kept in a [`KeyPlace`], opened by the root keys of a [`KeyRing`]. Cloning is cheap.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use std::sync::Arc;
+/// use agent_core::{MemoryStore, TenantId};
+/// use agent_vault::{KeyRing, Keys, StorePlace};
+///
+/// let (tenant, place): (TenantId, _) = ("acme".parse()?, Arc::new(StorePlace::new(Arc::new(MemoryStore::new()))));
+/// let keys = Keys::new(KeyRing::from_bytes([7; 32]), place.clone(), tenant.clone());
+/// # let session = agent_core::clock::Effects::default().new_session_id();
+/// assert!(!keys.drop_session(session).await?);
+///
+/// // Under another root key, which opens what the former one wrapped.
+/// let ring = KeyRing::from_bytes([8; 32]).with_older(KeyRing::from_bytes([7; 32]));
+/// Keys::new(ring, place, tenant).rotate().await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Rows
+///
+/// `tenant/<tenant>` holds the secret of the tenant and the keys that wrap its sessions' keys, wrapped by a root key.
+/// `session/<tenant>/<session id>` holds the key of a session. Each row is bound to its tenant and session.
+///
+/// # Keys in memory
+///
+/// The keys of the sessions that were used last are kept: 512 for certain, and at most twice as many. A process that has a key in
+/// memory can use it until it ends, also after another process has dropped it.
+///
+/// # Errors
+///
+/// `Denied` if no root key of the ring opens the row of the tenant; the error names the key that is needed and those of the ring,
+/// and nothing is written. `Corrupt` for a damaged row, which is never overwritten. Otherwise those of the [`KeyPlace`].
+#[derive(Clone, Debug)]
+pub struct Keys(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    ring: KeyRing,
+    place: Arc<dyn KeyPlace>,
+    tenant: TenantId,
+    /// The tenant among known sessions.
+    known_as: Arc<str>,
+    effects: Effects,
+    row: Mutex<Option<Arc<TenantRow>>>,
+    sessions: KnownSessions<Known>,
+}
+
+/// Key of a session in memory.
+#[derive(Clone, Debug)]
+struct Known {
+    cipher: Arc<Cipher>,
+    /// False if the row was only read: whoever put it may have ended before it was durable.
+    is_durable: bool,
+}
+
+impl Keys {
+    /// Creates the keys of a tenant. No I/O.
+    pub fn new(ring: KeyRing, place: Arc<dyn KeyPlace>, tenant: TenantId) -> Self {
+        Self::with_effects(ring, place, tenant, Effects::default())
+    }
+
+    /// Creates the keys of a tenant with another source of randomness, of which new keys are made. For tests.
+    pub fn with_effects(ring: KeyRing, place: Arc<dyn KeyPlace>, tenant: TenantId, effects: Effects) -> Self {
+        let (known_as, row, sessions) = (tenant.as_str().into(), Mutex::default(), KnownSessions::default());
+        Self(Arc::new(Inner { ring, place, tenant, known_as, effects, row, sessions }))
+    }
+
+    /// Returns the cipher of the tenant's own secret, which is made if it is absent. No rotation changes it.
+    pub(crate) async fn tenant(&self) -> Result<Arc<Cipher>> {
+        Ok(self.row().await?.cipher().clone())
+    }
+
+    /// Returns the cipher of a session; `None` if it has no key.
+    ///
+    /// # Errors
+    ///
+    /// `Deleted` if its key was dropped.
+    pub(crate) async fn session(&self, id: SessionId) -> Result<Option<Arc<Cipher>>> {
+        if let Some(known) = self.0.sessions.get(&self.known_as(id)) {
+            return Ok(Some(known.cipher));
+        }
+        let session = id.to_string();
+        let bound = self.bound_to(&session);
+        let Some(row) = self.0.place.get(&bound.row()).await? else { return Ok(None) };
+        let cipher = self.open_session(bound, &present(bound, row)?).await?;
+        self.remember(id, &cipher, false);
+        Ok(Some(cipher))
+    }
+
+    /// Returns the cipher of a session, whose key is made if it is absent. The key is durable, and every process gets the same.
+    ///
+    /// # Errors
+    ///
+    /// `Deleted` if its key was dropped.
+    pub(crate) async fn session_or_new(&self, id: SessionId) -> Result<Arc<Cipher>> {
+        let known = self.0.sessions.get(&self.known_as(id));
+        if let Some(known) = known.filter(|known| known.is_durable) {
+            return Ok(known.cipher);
+        }
+        let session = id.to_string();
+        let bound = self.bound_to(&session);
+        let row = self.row().await?;
+        let text = wrap(row.newest(), bound, &*self.random());
+        let found = present(bound, self.0.place.put_if_absent(&bound.row(), &text).await?)?;
+        let cipher = self.open_session(bound, &found).await?;
+        if found == text && self.read_row().await?.newest().key_id() != row.newest().key_id() {
+            // A rotation began meanwhile, and may have passed this row before it was put.
+            self.wrap_again(bound, found).await?;
+        }
+        self.remember(id, &cipher, true);
+        Ok(cipher)
+    }
+
+    /// Drops the key of a session, so that nothing that it sealed can be read again. Returns whether this call dropped a key.
+    ///
+    /// Afterwards the session has no key and never gets one, also if it had none. A process that has the key in memory can use it
+    /// until it ends.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Keys`](Self#errors).
+    pub async fn drop_session(&self, id: SessionId) -> Result<bool> {
+        // Whoever has not the root key drops nothing.
+        self.kept_row().await?;
+        let session = id.to_string();
+        let dropped = self.0.place.drop_key(&self.bound_to(&session).row()).await;
+        self.0.sessions.remove(&self.known_as(id));
+        dropped
+    }
+
+    /// Wraps the row of the tenant by the current root key, unless it is. Returns the number of rows that this call wrapped: 1 or 0.
+    ///
+    /// The ring must have the former root key as an older one. Afterwards it is not needed for this tenant. No other row changes.
+    ///
+    /// # Interruptions
+    ///
+    /// At every moment the row is wrapped by the former or by the current root key. Call this again.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Keys`](Self#errors).
+    pub async fn rotate(&self) -> Result<u64> {
+        let (current, bound) = (self.0.ring.current(), self.bound());
+        for _ in 0..ATTEMPTS {
+            let Some(row) = self.find_row().await? else { return Ok(0) };
+            if row.by() == current.key_id() {
+                return Ok(0);
+            }
+            if self.replace_row(&row, &row.again(current, bound)).await? {
+                return Ok(1);
+            }
+        }
+        Err(contended(bound))
+    }
+
+    /// Makes a new key that wraps the sessions' keys, and wraps each of them by it. Returns the number of rows that this call
+    /// wrapped.
+    ///
+    /// For a key of the tenant that others may know. What is sealed does not change, nor does the tenant's own secret. The last 16
+    /// such keys are kept, for rows that another process puts meanwhile.
+    ///
+    /// # Cost
+    ///
+    /// Reads every row of the [`KeyPlace`], and writes one for each session of the tenant. Memory is bounded.
+    ///
+    /// # Interruptions
+    ///
+    /// At every moment every key can be opened. Call this again: it goes on with the key that was made.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Keys`](Self#errors). `Corrupt` or `Unsupported` if a row could not be read: the others are wrapped, and the rotation
+    /// has not ended.
+    pub async fn rotate_tenant_key(&self) -> Result<u64> {
+        let Some(row) = self.start_rotation().await? else { return Ok(0) };
+        let (mut count, mut fault) = (0, None);
+        let query =
+            KeyQuery::new().with_prefix(format!("{SESSION}/{}/", self.0.tenant.as_str())).with_limit(PAGE);
+        let mut pages = pages(query, |query| self.0.place.list(query));
+        while let Some(page) = pages.try_next().await? {
+            let found = page.damaged.into_iter().next().map(|it| Error::corrupt(it.to_string()));
+            fault = fault.or(found);
+            for entry in page.items {
+                match self.wrap_entry(entry).await {
+                    Ok(wrapped) => count += u64::from(wrapped),
+                    Err(error) if is_fault(&error) => fault = fault.or(Some(error)),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        if let Some(fault) = fault {
+            return Err(fault);
+        }
+        self.end_rotation(row.newest().key_id()).await?;
+        Ok(count)
+    }
+
+    /// Returns the row of the tenant with a rotation that has started; `None` if there is no row.
+    async fn start_rotation(&self) -> Result<Option<Arc<TenantRow>>> {
+        let bound = self.bound();
+        for _ in 0..ATTEMPTS {
+            let Some(row) = self.find_row().await? else { return Ok(None) };
+            if row.is_rotating() {
+                return Ok(Some(row));
+            }
+            let started = row.started(self.root_of(&row), bound, &self.random());
+            self.replace_row(&row, &started).await?;
+        }
+        Err(contended(bound))
+    }
+
+    /// Ends the rotation to the wrapping key with this id, unless somebody else has.
+    async fn end_rotation(&self, newest: &str) -> Result<()> {
+        let bound = self.bound();
+        for _ in 0..ATTEMPTS {
+            let row = self.read_row().await?;
+            let is_over = !row.is_rotating() || row.newest().key_id() != newest;
+            if is_over || self.replace_row(&row, &row.ended(self.root_of(&row), bound)).await? {
+                return Ok(());
+            }
+        }
+        Err(contended(bound))
+    }
+
+    /// Wraps the key of a listed row again. Returns whether this call did.
+    async fn wrap_entry(&self, entry: KeyEntry) -> Result<bool> {
+        let KeyRow::Present(text) = entry.row else { return Ok(false) };
+        let session: SessionId = entry.name.rsplit('/').next().unwrap_or_default().parse()?;
+        let session = session.to_string();
+        self.wrap_again(self.bound_to(&session), text).await
+    }
+
+    /// Wraps the key of a session by the newest wrapping key, unless it is. Returns whether this call did.
+    async fn wrap_again(&self, bound: Bound<'_>, mut text: String) -> Result<bool> {
+        for _ in 0..ATTEMPTS {
+            let (row, secret) = self.unwrap(bound, &text).await?;
+            let new = wrap(row.newest(), bound, &*secret);
+            if new == text {
+                return Ok(false);
+            }
+            if self.swap(bound, &text, &new).await? {
+                return Ok(true);
+            }
+            match self.0.place.get(&bound.row()).await? {
+                Some(KeyRow::Present(now)) => text = now,
+                Some(KeyRow::Dropped) | None => return Ok(false),
+            }
+        }
+        Err(contended(bound))
+    }
+
+    async fn open_session(&self, bound: Bound<'_>, text: &str) -> Result<Arc<Cipher>> {
+        let (_, secret) = self.unwrap(bound, text).await?;
+        Ok(Arc::new(Cipher::new(&secret)))
+    }
+
+    /// Returns the key of a session, and the row of the tenant by which it was opened.
+    async fn unwrap(&self, bound: Bound<'_>, text: &str) -> Result<(Arc<TenantRow>, Secret)> {
+        let wrapped = Wrapped::parse(text, bound)?;
+        let mut row = match self.kept_row().await? {
+            Some(row) => row,
+            None => self.read_row().await?,
+        };
+        if row.find(wrapped.by).is_none() {
+            // Another process has begun a rotation.
+            row = self.read_row().await?;
+        }
+        let plain = wrapped.open(row.find(wrapped.by).ok_or_else(|| damaged(bound))?)?;
+        let secret = Secret::new(plain.as_slice().try_into().map_err(|_| damaged(bound))?);
+        Ok((row, secret))
+    }
+
+    // --- row of the tenant -------------------------------------------------------------------------------------------
+
+    /// Returns the row of the tenant, which is made if it is absent.
+    async fn row(&self) -> Result<Arc<TenantRow>> {
+        if let Some(row) = self.kept_row().await? {
+            return Ok(row);
+        }
+        let (bound, root) = (self.bound(), self.0.ring.current());
+        let text = TenantRow::wrap_new(root, bound, &self.random(), &self.random());
+        let found = present(bound, self.0.place.put_if_absent(&bound.row(), &text).await?)?;
+        self.keep_row(&found)
+    }
+
+    /// Returns the row of the tenant, as it was read last; `None` if it is absent.
+    async fn kept_row(&self) -> Result<Option<Arc<TenantRow>>> {
+        let kept = self.0.row.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if kept.is_some() { Ok(kept) } else { self.find_row().await }
+    }
+
+    /// Returns the row of the tenant as it is now; `None` if it is absent.
+    async fn find_row(&self) -> Result<Option<Arc<TenantRow>>> {
+        let bound = self.bound();
+        let Some(row) = self.0.place.get(&bound.row()).await? else { return Ok(None) };
+        self.keep_row(&present(bound, row)?).map(Some)
+    }
+
+    /// Returns the row of the tenant as it is now, which must be there.
+    async fn read_row(&self) -> Result<Arc<TenantRow>> {
+        self.find_row().await?.ok_or_else(|| {
+            let name = self.bound().row();
+            Error::corrupt(format!(
+                "key row {name} is missing, and sessions need it; restore it from a backup"
+            ))
+        })
+    }
+
+    fn keep_row(&self, text: &str) -> Result<Arc<TenantRow>> {
+        let row = Arc::new(TenantRow::open(&self.0.ring, self.bound(), text)?);
+        *self.0.row.lock().unwrap_or_else(PoisonError::into_inner) = Some(row.clone());
+        Ok(row)
+    }
+
+    /// Replaces the row of the tenant. `false` if it is another one now.
+    async fn replace_row(&self, from: &TenantRow, to: &str) -> Result<bool> {
+        let swapped = self.swap(self.bound(), from.text(), to).await?;
+        if swapped {
+            self.keep_row(to)?;
+        }
+        Ok(swapped)
+    }
+
+    /// Returns the root key that wraps the row, which opened it.
+    fn root_of(&self, row: &TenantRow) -> &Cipher {
+        self.0.ring.find(row.by()).unwrap_or(self.0.ring.current())
+    }
+
+    /// Replaces the text of a row. `false` if it is another one now.
+    async fn swap(&self, bound: Bound<'_>, from: &str, to: &str) -> Result<bool> {
+        match self.0.place.swap(&bound.row(), from, to).await {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn random(&self) -> Secret {
+        let mut secret = Secret::default();
+        self.0.effects.fill(&mut *secret);
+        secret
+    }
+
+    fn bound(&self) -> Bound<'_> {
+        Bound { tenant: self.0.tenant.as_str(), kind: TENANT, session: "" }
+    }
+
+    fn bound_to<'a>(&'a self, session: &'a str) -> Bound<'a> {
+        Bound { tenant: self.0.tenant.as_str(), kind: SESSION, session }
+    }
+
+    fn known_as(&self, id: SessionId) -> (Arc<str>, SessionId) {
+        (self.0.known_as.clone(), id)
+    }
+
+    fn remember(&self, id: SessionId, cipher: &Arc<Cipher>, is_durable: bool) {
+        self.0.sessions.insert(self.known_as(id), Known { cipher: cipher.clone(), is_durable });
+    }
+}
+
+fn present(bound: Bound<'_>, row: KeyRow) -> Result<String> {
+    match row {
+        KeyRow::Present(text) => Ok(text),
+        KeyRow::Dropped => Err(Error::deleted(format!(
+            "key row {} was dropped; what the key sealed cannot be read, and a new key is not made",
+            bound.row()
+        ))),
+    }
+}
+
+fn contended(bound: Bound<'_>) -> Error {
+    Error::unavailable(format!("key row {} was changed by others {ATTEMPTS} times; try again", bound.row()))
+}
+
+fn is_fault(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
+}
