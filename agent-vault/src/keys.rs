@@ -21,7 +21,7 @@ const TENANT: &str = "tenant";
 const SESSION: &str = "session";
 
 /// Number of rows on a page of a rotation.
-const PAGE: usize = 200;
+const PAGE: usize = 1000;
 
 /// Keys of one tenant: made, wrapped and kept in a [`KeyPlace`], opened by the root keys of a [`KeyRing`]. Cloning is cheap.
 ///
@@ -137,7 +137,7 @@ impl Keys {
         Ok(cipher)
     }
 
-    /// Drops the key of a session, so that nothing that it sealed can be read again. Returns whether this call dropped a key.
+    /// Drops the key of a session, so that nothing that it sealed can be read again. Returns whether there was a key.
     ///
     /// Afterwards the session has no key and never gets one, also if it had none. A process that has the key in memory can use it
     /// until it ends.
@@ -250,10 +250,9 @@ impl Keys {
 
     /// Wraps the key of a listed row again. Returns whether this call did.
     async fn wrap_entry(&self, entry: KeyEntry) -> Result<bool> {
-        let KeyRow::Present(text) = entry.row else { return Ok(false) };
         let session: SessionId = entry.name.rsplit('/').next().unwrap_or_default().parse()?;
         let session = session.to_string();
-        self.wrap_again(self.bound_to(&session), text).await
+        self.wrap_again(self.bound_to(&session), entry.text).await
     }
 
     /// Wraps the key of a session by the newest wrapping key, unless it is. Returns whether this call did.
