@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_core::{Backend, MemoryStore, Result, Storage, TenantId, async_trait};
 use agent_storage_conformance::Factory;
 
-pub struct Memory;
+pub(crate) struct Memory;
 
 #[async_trait]
 impl Factory for Memory {

@@ -13,10 +13,10 @@ use agent_storage_sqlite::{SqliteConfig, SqliteStore, Sync as SyncLevel};
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
 
-pub struct Sqlite;
+pub(crate) struct Sqlite;
 
 /// A file; the folder that this process made for it is removed at the end.
-pub struct Site {
+pub(crate) struct Site {
     path: PathBuf,
     sync: SyncLevel,
     _made: Option<TempDir>,

@@ -21,7 +21,7 @@ const TENANT: &str = "tenant";
 const SESSION: &str = "session";
 
 /// Number of rows on a page of a rotation.
-const PAGE: usize = 200;
+const PAGE: usize = 1000;
 
 /// Keys of one tenant: made, wrapped and kept in a [`KeyPlace`], opened by the root keys of a [`KeyRing`]. Cloning is cheap.
 ///
@@ -116,7 +116,7 @@ impl Keys {
         Ok(self.kept_row().await?.is_some())
     }
 
-    /// Forgets what was read of the rows of the tenant and of a session: another process may have deleted the tenant.
+    /// Forgets what was read of the rows of the tenant, and of a session or all: another process may have deleted the tenant.
     pub(crate) fn forget(&self, id: Option<SessionId>) {
         *self.0.row.lock().unwrap_or_else(PoisonError::into_inner) = None;
         match id {
@@ -139,9 +139,16 @@ impl Keys {
 
     /// Returns the cipher of a session that is about to be created, whatever was known of one with its id.
     pub(crate) async fn session_to_create(&self, id: SessionId) -> Result<Arc<Cipher>> {
-        self.stored_tenant().await?;
-        self.0.sessions.remove(&self.known_as(id));
-        self.session_or_new(id).await
+        let mut attempt = 1;
+        loop {
+            self.stored_tenant().await?;
+            self.0.sessions.remove(&self.known_as(id));
+            match self.session_or_new(id).await {
+                // The tenant is deleted meanwhile, and its rows are missing.
+                Err(error) if *error.kind() == ErrorKind::Corrupt && attempt < ATTEMPTS => attempt += 1,
+                done => return done,
+            }
+        }
     }
 
     /// Returns the cipher of the tenant's own secret, which is made if it is absent. No rotation changes it.
@@ -178,19 +185,49 @@ impl Keys {
         }
         let session = id.to_string();
         let bound = self.bound_to(&session);
-        let row = self.row().await?;
-        let text = wrap(row.newest(), bound, &*self.random());
+        let (row, secret) = (self.row().await?, self.random());
+        let text = wrap(row.newest(), bound, &*secret);
         let found = present(bound, self.0.place.put_if_absent(&bound.row(), &text).await?)?;
-        let cipher = self.open_session(bound, &found).await?;
-        if found == text && self.read_row().await?.newest().key_id() != row.newest().key_id() {
-            // A rotation began meanwhile, and may have passed this row before it was put.
-            self.wrap_again(bound, found).await?;
-        }
+        let cipher = if found == text {
+            self.keep_wrapped(bound, row, text, &secret).await?;
+            Arc::new(Cipher::new(&secret))
+        } else {
+            self.open_session(bound, &found).await?
+        };
         self.remember(id, &cipher, true);
         Ok(cipher)
     }
 
-    /// Drops the key of a session, so that nothing that it sealed can be read again. Returns whether this call dropped a key.
+    /// Wraps a session's key again that was just put, as long as the row of the tenant is another one than that by which it is wrapped:
+    /// a rotation that began meanwhile may have passed the row before it was put, and a deletion of the tenant replaces its secret.
+    async fn keep_wrapped(
+        &self,
+        bound: Bound<'_>,
+        mut row: Arc<TenantRow>,
+        mut text: String,
+        secret: &Secret,
+    ) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            let now = match self.find_row().await? {
+                Some(now) => now,
+                None => {
+                    self.forget(None);
+                    self.row().await?
+                }
+            };
+            if now.newest().key_id() == row.newest().key_id() {
+                return Ok(());
+            }
+            let new = wrap(now.newest(), bound, &**secret);
+            if !self.swap(bound, &text, &new).await? {
+                return Ok(());
+            }
+            (row, text) = (now, new);
+        }
+        Err(contended(bound))
+    }
+
+    /// Drops the key of a session, so that nothing that it sealed can be read again. Returns whether there was a key.
     ///
     /// Afterwards the session has no key and never gets one, also if it had none. A process that has the key in memory can use it
     /// until it ends.
@@ -303,10 +340,9 @@ impl Keys {
 
     /// Wraps the key of a listed row again. Returns whether this call did.
     async fn wrap_entry(&self, entry: KeyEntry) -> Result<bool> {
-        let KeyRow::Present(text) = entry.row else { return Ok(false) };
         let session: SessionId = entry.name.rsplit('/').next().unwrap_or_default().parse()?;
         let session = session.to_string();
-        self.wrap_again(self.bound_to(&session), text).await
+        self.wrap_again(self.bound_to(&session), entry.text).await
     }
 
     /// Wraps the key of a session by the newest wrapping key, unless it is. Returns whether this call did.

@@ -58,12 +58,12 @@ pub trait KeyPlace: Debug + Send + Sync + 'static {
     async fn swap(&self, name: &str, old: &str, new: &str) -> Result<()>;
 
     /// Removes the text of a row, and leaves a marker without it, so that nobody puts the row again; also if the row was absent.
-    /// Returns whether this call removed a text.
+    /// Returns whether the row had a text when the call looked at it.
     ///
     /// The bytes of the text are gone from the medium as the place documents it.
     async fn drop_key(&self, name: &str) -> Result<bool>;
 
-    /// Returns a page of the rows that are present or dropped, in no particular order. A row that is put while the pages are read
+    /// Returns a page of the rows that are present, in no particular order. A row that is put while the pages are read
     /// may be missing; each other one is shown exactly once.
     ///
     /// A page may have fewer rows than its limit, or none, although there is a next one.
@@ -93,20 +93,27 @@ impl Debug for KeyRow {
     }
 }
 
-/// Row of a list, with its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Row of a list: one that is present.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyEntry {
     /// Name of the row.
     pub name: String,
-    /// The row.
-    pub row: KeyRow,
+    /// Text of the row.
+    pub text: String,
 }
 
 impl KeyEntry {
     /// Creates an entry of a list.
-    pub fn new(name: impl Into<String>, row: KeyRow) -> Self {
-        Self { name: name.into(), row }
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { name: name.into(), text: text.into() }
+    }
+}
+
+impl Debug for KeyEntry {
+    /// Shows no text: it is a wrapped key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyEntry").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

@@ -9,8 +9,8 @@ use agent_core::sealing::{SealedBlob, open_event, open_record, open_summary};
 use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
-    BlobStore, Capabilities, Damaged, EventPage, Maintenance, MaintenanceWrapper, Page, Purge, ReadEvents,
-    SessionQuery, SessionStoreWrapper,
+    BlobStore, Capabilities, Damaged, EventPage, Maintenance, MaintenanceWrapper, PAGE_MAX, Page, Purge,
+    ReadEvents, SessionQuery, SessionStoreWrapper,
 };
 use agent_core::{Error, ErrorKind, Result, SessionId, SessionStore, Timestamp, async_trait};
 use futures::{StreamExt, stream};
@@ -118,29 +118,21 @@ fn creates(commit: &Commit) -> bool {
     }
 }
 
-/// Opens the events of a page, which damage ends, as seen from where it begins.
-fn open_page(
+/// Opens events up to the first that does not open.
+fn open_in_order(
     id: SessionId,
     sealed: &[Event],
-    is_newest: bool,
     sealing: &SessionSealing,
-) -> Result<(Vec<Event>, Option<Damaged>)> {
-    let in_order: Vec<_> = if is_newest { sealed.iter().rev().collect() } else { sealed.iter().collect() };
-    let (mut events, mut fault) = (Vec::with_capacity(sealed.len()), None);
-    for event in in_order {
+) -> Result<(Vec<Event>, Option<Error>)> {
+    let mut events = Vec::with_capacity(sealed.len());
+    for event in sealed {
         match open_event(id, event, sealing) {
             Ok(event) => events.push(event),
             Err(error) if events.is_empty() => return Err(error),
-            Err(error) => {
-                fault = Some(Damaged::new(format!("session {id}"), error.to_string()));
-                break;
-            }
+            Err(error) => return Ok((events, Some(error))),
         }
     }
-    if is_newest {
-        events.reverse();
-    }
-    Ok((events, fault))
+    Ok((events, None))
 }
 
 fn keyless(id: SessionId) -> Error {
@@ -231,18 +223,52 @@ impl SessionStoreWrapper for SealedSessions {
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
-        let is_newest = read.newest;
-        let mut page = self.inner.read(id, read).await?;
-        if page.events.is_empty() {
-            return Ok(page);
+        // The sizes of a page are those of what was sealed, so it may take several pages of the store.
+        let (is_newest, limit) = (read.newest, read.limit.min(PAGE_MAX));
+        let mut page = EventPage::default();
+        let (mut bytes, mut next) = (0, Some(read.clone()));
+        let mut is_full = false;
+        while let Some(ask) = next.take().filter(|_| !is_full) {
+            let mut part = self.inner.read(id, ask).await?;
+            next = part.next.take();
+            page.damaged.append(&mut part.damaged);
+            if part.events.is_empty() {
+                break;
+            }
+            if is_newest {
+                part.events.reverse();
+            }
+            let opened = self.opened(id, |sealing| open_in_order(id, &part.events, sealing));
+            let (events, fault) = match opened.await {
+                Ok(opened) => opened.ok_or_else(|| keyless(id))?,
+                Err(error) if *error.kind() == ErrorKind::Corrupt && !page.events.is_empty() => {
+                    (Vec::new(), Some(error))
+                }
+                Err(error) => return Err(error),
+            };
+            for event in events {
+                bytes += event.size_bytes();
+                is_full = page.events.len() >= limit || (!page.events.is_empty() && bytes > read.max_bytes);
+                if is_full {
+                    break;
+                }
+                page.events.push(event);
+            }
+            match fault {
+                Some(fault) if !is_full && page.events.is_empty() => return Err(fault),
+                Some(fault) if !is_full => {
+                    page.damaged.push(Damaged::new(format!("session {id}"), fault.to_string()));
+                    break;
+                }
+                _ => {}
+            }
+            is_full |= page.events.len() >= limit && next.is_some();
         }
-        let sealed = std::mem::take(&mut page.events);
-        let opened = self.opened(id, |sealing| open_page(id, &sealed, is_newest, sealing));
-        let (events, fault) = opened.await?.ok_or_else(|| keyless(id))?;
-        page.events = events;
-        if let Some(fault) = fault {
-            page.damaged.push(fault);
-            page.next = None;
+        if is_full {
+            page.next = page.events.last().map(|last| read.continued(last.seq));
+        }
+        if is_newest {
+            page.events.reverse();
         }
         Ok(page)
     }

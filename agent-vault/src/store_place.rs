@@ -13,9 +13,6 @@ use uuid::{Builder, Uuid};
 
 use crate::place::{KeyEntry, KeyPlace, KeyQuery, KeyRow};
 
-/// Text of a row that was dropped.
-const DROPPED: &str = "dropped";
-
 /// Number of attempts of a call whose row others change meanwhile.
 const ATTEMPTS: usize = 16;
 
@@ -23,7 +20,7 @@ const ATTEMPTS: usize = 16;
 ///
 /// Give it the workspaces of a tenant that serves nothing else: each row is a workspace, whose configuration is the text, and
 /// whose name is the row's. The id of the workspace is derived from the name. A workspace without a configuration is a row that
-/// was not put completely, and is absent.
+/// was not put completely, and is absent; a deleted workspace is a row that was dropped.
 ///
 /// ```
 /// use agent_core::{Backend, MemoryStore, TenantId};
@@ -37,9 +34,9 @@ const ATTEMPTS: usize = 16;
 ///
 /// # Bytes of a dropped text
 ///
-/// `drop_key` and `swap` replace the configuration, so that the store's reads never return the former text. Its bytes are gone as the
-/// store does it: of files, the former file is removed; SQLite overwrites the row, and its write-ahead log may have a copy until
-/// [`maintain`](agent_core::Backend::maintain); a bucket with versions keeps the former version.
+/// Reads never return a text that was swapped or dropped. Its bytes are gone when the row is dropped and the store has done what
+/// it put off ([`maintain`](agent_core::Backend::maintain)): SQLite has copies in its file until then. A bucket with versions
+/// keeps the former versions of an object.
 ///
 /// # Cost
 ///
@@ -53,40 +50,34 @@ impl StorePlace {
         Self(workspaces)
     }
 
-    /// Returns the text of a row as it is stored: of a dropped one the mark.
-    async fn read(&self, name: &str) -> Result<Option<String>> {
+    async fn read(&self, name: &str) -> Result<Found> {
         match self.0.load_with_config(id_of(name)).await {
-            Ok((workspace, text)) if workspace.name == name => Ok(text),
+            Ok((workspace, text)) if workspace.name == name => Ok(text.map_or(Found::Begun, Found::Present)),
             Ok((workspace, _)) => Err(Error::corrupt(format!(
-                "key row {name} is stored as workspace {}, which has another name; remove that workspace if no key is missing",
+                "key row {name} is stored as workspace {}, which has another name; restore that workspace from a backup",
                 workspace.id
             ))),
             Err(error) => match error.kind() {
-                ErrorKind::NotFound => Ok(None),
-                // Somebody deleted the workspace: its id is never used again.
-                ErrorKind::Deleted => Ok(Some(DROPPED.to_owned())),
+                ErrorKind::NotFound => Ok(Found::Absent),
+                ErrorKind::Deleted => Ok(Found::Dropped),
                 _ => Err(about(name, error)),
             },
         }
     }
 
-    /// Puts the first text of a row. `false` if it has one, or was deleted.
-    async fn put_first(&self, name: &str, text: &str) -> Result<bool> {
-        let id = id_of(name);
-        let workspace = Workspace::new(id, name, main_of(name), Timestamp::UNIX_EPOCH);
-        let created = self.0.put(workspace, Precondition::MustNotExist).await;
-        if let Some(error) = created.err().filter(|error| !is_taken(error)) {
-            return Err(about(name, error));
+    /// Creates the workspace of a row, unless it exists or was deleted.
+    async fn create(&self, name: &str) -> Result<()> {
+        let workspace = Workspace::new(id_of(name), name, main_of(name), Timestamp::UNIX_EPOCH);
+        match self.0.put(workspace, Precondition::MustNotExist).await {
+            Err(error) if !is_taken(&error) => Err(about(name, error)),
+            _ => Ok(()),
         }
-        self.save(name, text, Precondition::MustNotExist).await
     }
 
-    /// Replaces the text of a row. `false` if it is another one.
+    /// Saves the text of a row. `false` if it has another text than expected, or was dropped.
     async fn save(&self, name: &str, text: &str, expect: Precondition<ContentHash>) -> Result<bool> {
         match self.0.save_config(id_of(name), Some(text.to_owned()), expect).await {
             Ok(()) => Ok(true),
-            // A deleted workspace needs no mark.
-            Err(error) if *error.kind() == ErrorKind::Deleted && text == DROPPED => Ok(true),
             Err(error) if is_taken(&error) => Ok(false),
             Err(error) => Err(about(name, error)),
         }
@@ -97,25 +88,34 @@ impl StorePlace {
 impl KeyPlace for StorePlace {
     async fn get(&self, name: &str) -> Result<Option<KeyRow>> {
         check_name(name)?;
-        Ok(self.read(name).await?.map(row_of))
+        Ok(match self.read(name).await? {
+            Found::Absent | Found::Begun => None,
+            Found::Present(text) => Some(KeyRow::Present(text)),
+            Found::Dropped => Some(KeyRow::Dropped),
+        })
     }
 
     async fn put_if_absent(&self, name: &str, text: &str) -> Result<KeyRow> {
         check_name(name)?;
         check_row(name, text)?;
         for _ in 0..ATTEMPTS {
-            let Some(found) = self.read(name).await? else {
-                if self.put_first(name, text).await? {
-                    return Ok(KeyRow::Present(text.to_owned()));
+            let (text, expect) = match self.read(name).await? {
+                Found::Dropped => return Ok(KeyRow::Dropped),
+                // Whoever put it may have ended before it was durable.
+                Found::Present(found) => {
+                    let expect = matches(&found);
+                    (found, expect)
                 }
-                continue;
+                Found::Absent | Found::Begun => {
+                    self.create(name).await?;
+                    (text.to_owned(), Precondition::MustNotExist)
+                }
             };
-            // Whoever put it may have ended before it was durable.
-            if found == DROPPED || self.save(name, &found, matches(&found)).await? {
-                return Ok(row_of(found));
+            if self.save(name, &text, expect).await? {
+                return Ok(KeyRow::Present(text));
             }
         }
-        Err(contended(name))
+        Err(Error::unavailable(format!("key row {name} was changed by others {ATTEMPTS} times; try again")))
     }
 
     async fn swap(&self, name: &str, old: &str, new: &str) -> Result<()> {
@@ -138,17 +138,12 @@ impl KeyPlace for StorePlace {
 
     async fn drop_key(&self, name: &str) -> Result<bool> {
         check_name(name)?;
-        for _ in 0..ATTEMPTS {
-            let found = self.read(name).await?;
-            let marked = match &found {
-                None => self.put_first(name, DROPPED).await?,
-                Some(found) => self.save(name, DROPPED, matches(found)).await?,
-            };
-            if marked {
-                return Ok(found.is_some_and(|found| found != DROPPED));
-            }
+        let found = self.read(name).await?;
+        if found == Found::Absent {
+            self.create(name).await?;
         }
-        Err(contended(name))
+        self.0.delete(id_of(name)).await.map_err(|error| about(name, error))?;
+        Ok(matches!(found, Found::Present(_)))
     }
 
     async fn list(&self, query: KeyQuery) -> Result<Page<KeyEntry>> {
@@ -158,8 +153,8 @@ impl KeyPlace for StorePlace {
         for workspace in page.items.into_iter().filter(|it| it.name.starts_with(&query.prefix)) {
             let name = workspace.name;
             match self.read(&name).await {
-                Ok(Some(text)) => entries.push(KeyEntry::new(name, row_of(text))),
-                Ok(None) => {}
+                Ok(Found::Present(text)) => entries.push(KeyEntry::new(name, text)),
+                Ok(_) => {}
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
                     damaged.push(Damaged::of(format!("key row {name}"), &error));
                 }
@@ -170,8 +165,14 @@ impl KeyPlace for StorePlace {
     }
 }
 
-fn row_of(text: String) -> KeyRow {
-    if text == DROPPED { KeyRow::Dropped } else { KeyRow::Present(text) }
+/// What is stored of a row.
+#[derive(PartialEq, Eq)]
+enum Found {
+    Absent,
+    /// The workspace, without a text: whoever put it ended.
+    Begun,
+    Present(String),
+    Dropped,
 }
 
 fn matches(text: &str) -> Precondition<ContentHash> {
@@ -187,17 +188,13 @@ fn about(name: &str, error: Error) -> Error {
     error.about(format_args!("key row {name}"))
 }
 
-fn contended(name: &str) -> Error {
-    Error::unavailable(format!("key row {name} was changed by others {ATTEMPTS} times; try again"))
-}
-
 fn check_name(name: &str) -> Result<()> {
     Ok(check_text("name of a key row", name, 256)?)
 }
 
 fn check_row(name: &str, text: &str) -> Result<()> {
-    if text.is_empty() || text == DROPPED {
-        return Err(Error::invalid(format!("key row {name} cannot have this text; give a wrapped key")));
+    if text.is_empty() {
+        return Err(Error::invalid(format!("key row {name} cannot have an empty text; give a wrapped key")));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use agent_storage_conformance::{Damage, DamageKind, Factory, FailingCall};
 use agent_vault::{KeyRing, Vault};
 
 /// Factory of encrypted stores around those of `F`.
-pub struct Sealed<F>(pub F);
+pub(crate) struct Sealed<F>(pub(crate) F);
 
 impl<F: Factory> Sealed<F> {
     async fn vault(&self, site: &F::Site) -> Result<Option<Arc<Vault>>> {

@@ -1,0 +1,6 @@
+//! Every test of the crate's public part.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod place;
+mod ring;
+mod support;
