@@ -3,4 +3,5 @@
 
 mod place;
 mod ring;
+mod sealed;
 mod support;

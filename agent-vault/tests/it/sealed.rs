@@ -1,0 +1,449 @@
+//! What an encrypted store leaves to the one around which it is, and what it accepts from it.
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
+use agent_core::event::{Event, EventType, Media, Message, NewEvent, Part, ToolOutcome};
+use agent_core::json::RawJson;
+use agent_core::model::{
+    ActionKind, Actor, ExternalHandle, Failure, Patch, PendingAction, Resource, Timer, Title, Workspace,
+};
+use agent_core::session::{NewSession, SessionRecord};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{
+    BindingQuery, ContentHash, DeletedTenant, EventPage, Page, Purge, PutBlob, ReadBlob, ReadEvents,
+    SessionQuery, SessionStoreWrapper, WorkspaceQuery,
+};
+use agent_core::{
+    Backend, Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Storage,
+    TenantId, WorkspaceId, async_trait,
+};
+use agent_vault::{KeyRing, Vault};
+
+use crate::support::{STORES, Site};
+
+fn ring() -> KeyRing {
+    KeyRing::from_bytes([7; 32])
+}
+
+fn acme() -> TenantId {
+    "acme".parse().unwrap()
+}
+
+/// A word that nobody may see.
+const WORD: &str = "treasure-4711";
+
+fn secret(of: &str) -> String {
+    format!("{WORD} of {of}")
+}
+
+/// A session with a word in each place where one can be, in a workspace with words, too. Ends with an open question.
+async fn wordy(storage: &Storage) -> Arc<SessionRecord> {
+    let (effects, sessions) = (storage.effects(), &storage.sessions);
+    let workspace =
+        Workspace::new(effects.new_workspace_id(), secret("name"), effects.new_session_id(), effects.now())
+            .with_provider(secret("provider"))
+            .with_description(secret("description"))
+            .with_setting(secret("setting"), RawJson::of(&secret("value")).unwrap());
+    let workspace = storage.workspaces.put(workspace, Precondition::MustNotExist).await.unwrap();
+    let config = format!("prompt = \"{}\"", secret("configuration"));
+    storage.workspaces.save_config(workspace.id, Some(config), Precondition::MustNotExist).await.unwrap();
+    let patch = Patch::new()
+        .with_title(Title::by_user(secret("title")))
+        .with_label(secret("label"), secret("label value"))
+        .with_metadata(secret("metadata"), RawJson::of(&[secret("metadata value")]).unwrap())
+        .with_reference(secret("reference"), secret("reference value"))
+        .with_resources(vec![Resource::new(secret("kind"), secret("source"), secret("mount"))])
+        .mount(secret("mounted"), agent_core::model::Access::Read)
+        .with_handle(
+            secret("handle"),
+            ExternalHandle::new(secret("kind"), secret("target")).with_note(secret("note")),
+        );
+    let new = NewSession::new(effects.new_session_id(), workspace.id).with_patch(&patch);
+    let session = sessions.create(new).await.unwrap();
+    let id = session.id;
+    let picture = PutBlob::of_bytes(id, secret("picture").repeat(100_000));
+    let media = Media::blob("image/png", picture.blob.name, picture.blob.bytes).with_name(secret("file"));
+    sessions.blobs().put(picture).await.unwrap();
+    let document = agent_core::event::DocumentWritten::after(None, secret("document"), Some(secret("text")));
+    let timer = Timer::new(secret("timer"), effects.now()).with_note(secret("timer note"));
+    let events = vec![
+        NewEvent::from(Message::new(secret("message")).with_part(Part::Image(media)))
+            .with_extra(secret("field"), RawJson::of(&secret("field value")).unwrap()),
+        NewEvent::updated(patch.with_label(secret("other label"), secret("other value"))),
+        NewEvent::document_written(document),
+        NewEvent::timer_scheduled(timer),
+        NewEvent::new("x.host.noted".parse().unwrap(), RawJson::of(&secret("own payload")).unwrap()),
+        NewEvent::system_prompt(secret("prompt")),
+    ];
+    let done = sessions.append(id, session.head, events).await.unwrap();
+    let run = effects.new_run_id();
+    let begin = Commit::seal(effects, id, done.last)
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
+    let begun = sessions.commit(begin).await.unwrap();
+    let call = "call-1".parse().unwrap();
+    let input = RawJson::of(&secret("input")).unwrap();
+    let question =
+        PendingAction::new("call-1".parse().unwrap(), ActionKind::ToolConfirmation, secret("question"))
+            .with_choices([secret("choice")])
+            .with_call(secret("tool"), None);
+    let asked = Commit::seal(effects, id, begun.last)
+        .with_fence(run, begun.epoch.unwrap())
+        .with_events([
+            NewEvent::agent_message(secret("answer")),
+            NewEvent::tool_use(call, secret("tool"), input),
+        ])
+        .with_trigger(Trigger::EndRun(RunEnd::Await(question)));
+    sessions.commit(asked).await.unwrap().session
+}
+
+/// Fails the session, with words, after its call has a result with words.
+async fn failed(storage: &Storage, session: &SessionRecord) -> Arc<SessionRecord> {
+    let output = RawJson::of(&secret("output")).unwrap();
+    let result = NewEvent::tool_result("call-1".parse().unwrap(), ToolOutcome::Ok, output);
+    let fail =
+        Trigger::Fail(Failure::new(Reason::RunError, secret("failure")).with_fault(Some(secret("fault"))));
+    let commit =
+        Commit::seal(storage.effects(), session.id, session.head).with_event(result).with_trigger(fail);
+    storage.sessions.commit(commit).await.unwrap().session
+}
+
+#[tokio::test]
+async fn no_word_reaches_the_store() {
+    for store in STORES {
+        let site = Site::new(store).await;
+        let vault = Vault::open(site.backends[0].clone(), ring()).await.unwrap();
+        let storage = vault.tenant(&acme());
+        let session = wordy(&storage).await;
+        let session = failed(&storage, &session).await;
+        let fork = storage.sessions.fork(session.id, None).await.unwrap();
+        // All of it is there for who has the keys, in another process, too.
+        let other = Vault::open(site.backends[1].clone(), ring()).await.unwrap().tenant(&acme());
+        assert_eq!(other.sessions.load(session.id).await.unwrap(), session, "{store}");
+        let history = other.sessions.history(fork.id, ReadEvents::first(100)).await.unwrap();
+        let text: String = history.events.iter().map(Event::to_json).collect();
+        for part in ["message", "own payload", "field value", "answer", "input", "output", "failure"] {
+            assert!(text.contains(&secret(part)), "{store}: {part}");
+        }
+        let query = SessionQuery::new().with_label(secret("label"), secret("label value"));
+        let listed = other.sessions.list(query.with_states(SessionState::ALL.iter().copied())).await.unwrap();
+        assert_eq!(listed.items.len(), 2, "{store}");
+        let workspace = other.workspaces.load(session.workspace).await.unwrap();
+        assert_eq!(workspace.name, secret("name"));
+        // None of it is in the store.
+        let plain = site.backends[0].tenant(&acme());
+        let records =
+            [&*plain.sessions.load(session.id).await.unwrap(), &*plain.sessions.load(fork.id).await.unwrap()]
+                .map(SessionRecord::to_json);
+        let events = plain.sessions.read(session.id, ReadEvents::first(100)).await.unwrap().events;
+        let lists = format!(
+            "{:?} {:?} {:?}",
+            plain
+                .sessions
+                .list(SessionQuery::new().with_states(SessionState::ALL.iter().copied()))
+                .await
+                .unwrap(),
+            plain.workspaces.list(WorkspaceQuery::new()).await.unwrap(),
+            plain.workspaces.load_config(session.workspace).await.unwrap(),
+        );
+        let seen = format!("{records:?} {events:?} {lists}");
+        assert!(!seen.contains(WORD), "{store}: {seen}");
+        vault.close().await.unwrap();
+        site.backends[1].close().await.unwrap();
+        for word in [WORD.to_owned(), WORD.replace('-', "\\u002d")] {
+            assert_eq!(site.files_with(word.as_bytes()), Vec::<std::path::PathBuf>::new(), "{store}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_denied_and_writes_nothing() {
+    for store in STORES {
+        let site = Site::new(store).await;
+        Vault::open(site.backends[0].clone(), ring()).await.unwrap();
+        let storage = Vault::open(site.backends[0].clone(), ring()).await.unwrap().tenant(&acme());
+        let session = wordy(&storage).await;
+        let wrong = KeyRing::from_bytes([8; 32]);
+        let error = Vault::open(site.backends[1].clone(), wrong.clone()).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Denied, "{store}: {error}");
+        for id in [ring().current_id(), wrong.current_id()] {
+            assert!(error.to_string().contains(id.as_str()), "{store}: {error}");
+        }
+        assert_eq!(storage.sessions.load(session.id).await.unwrap(), session, "{store}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_with_open_data_is_not_taken() {
+    let plain = Arc::new(MemoryStore::new());
+    let storage = Backend::tenant(&*plain, &acme());
+    storage
+        .sessions
+        .create(NewSession::new(storage.effects().new_session_id(), WorkspaceId::DEFAULT))
+        .await
+        .unwrap();
+    let error = Vault::open(plain.clone(), ring()).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert_eq!(Backend::tenants(&*plain, None).await.unwrap().items, [acme()], "nothing was written");
+}
+
+/// Without its keys a session is neither written nor cleared, compacted or deleted; its numbers can be read.
+#[tokio::test]
+async fn a_sealed_session_is_not_written_without_keys() {
+    let plain = Arc::new(MemoryStore::new());
+    let vault = Vault::open(plain.clone(), ring()).await.unwrap();
+    let session = wordy(&vault.tenant(&acme())).await;
+    let raw = Backend::tenant(&*plain, &acme());
+    let now = raw.sessions.load(session.id).await.unwrap();
+    for trigger in [Trigger::Delete(Reason::UserDeleted), Trigger::Archive, Trigger::Replace(Vec::new())] {
+        let commit = Commit::seal(raw.effects(), session.id, session.head).with_trigger(trigger);
+        let error = raw.sessions.commit(commit).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Denied, "{error}");
+    }
+    for event in
+        [NewEvent::user_message("x"), NewEvent::history_cleared(), NewEvent::compacted(Seq::new(3), "x")]
+    {
+        let error = raw.sessions.append(session.id, session.head, vec![event]).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Denied, "{error}");
+    }
+    assert_eq!(raw.sessions.load(session.id).await.unwrap(), now);
+}
+
+/// A store whose events somebody changes before they are read.
+#[derive(Clone, Debug)]
+struct Forged {
+    inner: Arc<MemoryStore>,
+    events: Arc<Mutex<Option<Vec<Event>>>>,
+}
+
+#[derive(Debug)]
+struct ForgedSessions(Arc<dyn SessionStore>, Arc<Mutex<Option<Vec<Event>>>>);
+
+#[async_trait]
+impl SessionStoreWrapper for ForgedSessions {
+    fn inner(&self) -> &dyn SessionStore {
+        &*self.0
+    }
+
+    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+        let forged = self.1.lock().unwrap().clone();
+        match forged {
+            Some(events) => Ok(EventPage::new(events)),
+            None => self.0.read(id, read).await,
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for Forged {
+    fn tenant(&self, tenant: &TenantId) -> Storage {
+        let storage = Backend::tenant(&*self.inner, tenant);
+        let sessions = ForgedSessions(storage.sessions.store().clone(), self.events.clone());
+        storage.with_session_store(Arc::new(sessions))
+    }
+
+    async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        self.inner.tenants(after).await
+    }
+
+    async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
+        self.inner.delete_tenant(tenant).await
+    }
+}
+
+impl Forged {
+    fn new() -> Self {
+        Self { inner: Arc::new(MemoryStore::new()), events: Arc::default() }
+    }
+
+    /// Reads a session whose events are these.
+    async fn read(&self, storage: &Storage, id: SessionId, events: Vec<Event>) -> Result<EventPage> {
+        *self.events.lock().unwrap() = Some(events);
+        let read = storage.sessions.read(id, ReadEvents::first(100)).await;
+        *self.events.lock().unwrap() = None;
+        read
+    }
+}
+
+/// Each bit of each event, the copies beside the sealed content included.
+#[tokio::test]
+async fn every_flipped_bit_of_an_event_is_corrupt() {
+    let forged = Forged::new();
+    let vault = Vault::open(Arc::new(forged.clone()), ring()).await.unwrap();
+    let storage = vault.tenant(&acme());
+    let session = wordy(&storage).await;
+    let plain = storage.sessions.read(session.id, ReadEvents::first(100)).await.unwrap().events;
+    let sealed = Backend::tenant(&*forged.inner, &acme());
+    let sealed = sealed.sessions.read(session.id, ReadEvents::first(100)).await.unwrap().events;
+    let (mut tried, mut opened) = (0, 0);
+    for (sealed, plain) in sealed.iter().zip(&plain) {
+        let json = sealed.to_json();
+        for bit in 0..8 * json.len() {
+            let mut bytes = json.clone().into_bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let Some(event) = String::from_utf8(bytes).ok().and_then(|text| Event::from_json(&text).ok())
+            else {
+                continue;
+            };
+            if event == *sealed && event.to_json() == json {
+                continue;
+            }
+            tried += 1;
+            match forged.read(&storage, session.id, vec![event.clone()]).await {
+                Ok(page) => {
+                    // Only the last bits of base64 that stand for nothing could be another text for the same bytes.
+                    assert_eq!(page.events, [plain.clone()], "{event:?}");
+                    opened += 1;
+                }
+                Err(error) => assert!(
+                    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Denied),
+                    "bit {bit} of {json}: {error}"
+                ),
+            }
+        }
+    }
+    assert_eq!((tried > 10_000, opened), (true, 0));
+}
+
+#[tokio::test]
+async fn a_moved_event_is_corrupt() {
+    let forged = Forged::new();
+    let vault = Vault::open(Arc::new(forged.clone()), ring()).await.unwrap();
+    let [storage, other] = ["acme", "umbra"].map(|tenant| vault.tenant(&tenant.parse().unwrap()));
+    let session = wordy(&storage).await;
+    // The same session in another tenant, and another session of the same one.
+    let new = |id| NewSession::new(id, WorkspaceId::DEFAULT);
+    let foreign = other.sessions.create(new(session.id)).await.unwrap();
+    let beside = storage.sessions.create(new(storage.effects().new_session_id())).await.unwrap();
+    let raw = |tenant: &str| Backend::tenant(&*forged.inner, &tenant.parse().unwrap()).sessions;
+    let events = raw("acme").read(session.id, ReadEvents::first(100)).await.unwrap().events;
+    let of_foreign = raw("umbra").read(foreign.id, ReadEvents::first(1)).await.unwrap().events;
+    let mut moved = vec![(session.id, of_foreign[0].clone()), (beside.id, events[0].clone())];
+    for (n, event) in events.iter().enumerate() {
+        let mut later = event.clone();
+        later.seq = event.seq.next();
+        let mut typed = event.clone();
+        typed.kind = EventType::AGENT_THINKING;
+        let mut commit = event.clone();
+        commit.commit = storage.effects().new_commit_id();
+        let mut timed = event.clone();
+        timed.at = storage.effects().now();
+        let mut by = event.clone();
+        by.actor = Actor::SYSTEM;
+        let mut run = event.clone();
+        run.run = Some(storage.effects().new_run_id());
+        let mut payload = event.clone();
+        payload.payload = events[(n + 1) % events.len()].payload.clone();
+        let mut open = event.clone();
+        open.payload = RawJson::constant(r#"{"text":"Pay me"}"#);
+        let all = [later, typed, commit, timed, by, run, payload, open];
+        moved.extend(all.into_iter().filter(|it| it != event).map(|event| (session.id, event)));
+    }
+    for (id, event) in moved {
+        let error = forged.read(&storage, id, vec![event.clone()]).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Denied), "{event:?}: {error}");
+    }
+    // Damage ends a page before it.
+    let mut damaged = events.clone();
+    damaged[2].seq = Seq::new(9);
+    let page = forged.read(&storage, session.id, damaged).await.unwrap();
+    assert_eq!((page.events.len(), page.damaged.len()), (2, 1));
+}
+
+/// The record that a store keeps is a cache; what is changed in it is noticed where it is a word, and never taken for one.
+#[tokio::test]
+async fn sealed_twice_has_the_same_bytes() {
+    let effects = Effects::default();
+    let id = effects.new_session_id();
+    let mut seen = Vec::new();
+    let commits: Vec<_> = {
+        let create = Commit::create(&effects, NewSession::new(id, WorkspaceId::DEFAULT));
+        let say =
+            Commit::seal(&effects, id, Seq::new(1)).with_event(NewEvent::user_message(secret("message")));
+        vec![create, say]
+    };
+    let plain = Arc::new(MemoryStore::new());
+    let vault = Vault::open(plain.clone(), ring()).await.unwrap();
+    let storage = vault.tenant(&acme());
+    for _ in 0..2 {
+        for commit in &commits {
+            storage.sessions.commit(commit.clone()).await.unwrap();
+        }
+        let raw = Backend::tenant(&*plain, &acme()).sessions;
+        seen.push(
+            raw.read(id, ReadEvents::first(9))
+                .await
+                .unwrap()
+                .events
+                .iter()
+                .map(Event::to_json)
+                .collect::<Vec<_>>(),
+        );
+    }
+    assert_eq!((seen[0].len(), &seen[0]), (2, &seen[1]), "a commit that is sent again is the same");
+}
+
+#[tokio::test]
+async fn a_dropped_key_leaves_nothing_to_read_and_the_session_can_be_purged() {
+    for store in STORES {
+        let site = Site::new(store).await;
+        let vault = Vault::open(site.backends[0].clone(), ring()).await.unwrap();
+        let storage = vault.tenant(&acme());
+        let session = wordy(&storage).await;
+        let deleted =
+            storage.sessions.trigger(session.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+        assert!(vault.keys(&acme()).drop_session(session.id).await.unwrap());
+        let late = Vault::open(site.backends[1].clone(), ring()).await.unwrap().tenant(&acme());
+        for storage in [&storage, &late] {
+            let error = storage.sessions.read(session.id, ReadEvents::first(9)).await.unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::Deleted, "{store}: {error}");
+            let record = storage.sessions.load(session.id).await.unwrap();
+            assert_eq!(record.attributes.title, None, "{store}");
+            let query = SessionQuery::new().with_states([SessionState::Deleted]);
+            let listed = storage.sessions.list(query).await.unwrap();
+            assert_eq!((listed.items.len(), listed.damaged.len()), (1, 0), "{store}");
+        }
+        // A retry that comes too late changes nothing.
+        let error = late
+            .sessions
+            .append(session.id, deleted.last, vec![NewEvent::user_message("x")])
+            .await
+            .unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Deleted, "{store}: {error}");
+        let again = NewSession::new(session.id, session.workspace);
+        let error = late.sessions.create(again).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Deleted | ErrorKind::Conflict { .. }), "{store}: {error}");
+        late.sessions.purge(Purge::new(session.id, deleted.last)).await.unwrap();
+        assert!(
+            late.sessions.read(session.id, ReadEvents::first(9)).await.unwrap().events.is_empty(),
+            "{store}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_changed_blob_is_corrupt() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = agent_storage_fs::FsStore::open(folder.path()).await.unwrap();
+    let vault = Vault::open(Arc::new(store), ring()).await.unwrap();
+    let storage = vault.tenant(&acme());
+    let session = storage
+        .sessions
+        .create(NewSession::new(storage.effects().new_session_id(), WorkspaceId::DEFAULT))
+        .await
+        .unwrap();
+    let bytes: Vec<u8> = (0..600_000_u32).map(|n| (n % 251) as u8).collect();
+    let put = PutBlob::of_bytes(session.id, bytes.clone());
+    let name = put.blob.name;
+    storage.sessions.blobs().put(put).await.unwrap();
+    for range in [0..600_000_u64, 5..6, 262_143..262_145, 262_144..524_288, 599_999..700_000, 3..3] {
+        let read = ReadBlob::new(session.id, name).with_range(range.clone());
+        let found = storage.sessions.blobs().read(read).await.unwrap().into_bytes(1 << 20).await.unwrap();
+        let (from, to) = (range.start as usize, (range.end as usize).min(bytes.len()));
+        assert_eq!(found, bytes[from..to], "{range:?}");
+    }
+    let _ = fs::metadata(folder.path()).unwrap();
+    let _ = (BindingQuery::default(), ContentHash::of(""), Error::invalid(""));
+}
