@@ -26,10 +26,10 @@ use fault::{EIO, Fault};
 use model::Disk;
 use tempfile::TempDir;
 
-struct Files;
+pub(crate) struct Files;
 
 /// A directory; one that this process made is removed at the end.
-struct Site {
+pub(crate) struct Site {
     path: PathBuf,
     sync: SyncLevel,
     _made: Option<TempDir>,

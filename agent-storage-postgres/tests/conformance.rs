@@ -20,8 +20,8 @@ use agent_storage_postgres::{PostgresConfig, PostgresStore};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Executor};
 
-use crate::pooler::Pooler;
-use crate::support::{OWNER, Server, address_of};
+use pooler::Pooler;
+use support::{OWNER, Server, address_of};
 
 /// Variable that asks for a pooler, and has its address in the processes that this one starts.
 const POOLER: &str = "AGENT_POSTGRES_POOLER";
@@ -29,10 +29,10 @@ const POOLER: &str = "AGENT_POSTGRES_POOLER";
 /// Variable with the number of partitions.
 const PARTITIONS: &str = "AGENT_POSTGRES_PARTITIONS";
 
-struct Postgres(Server);
+pub(crate) struct Postgres(Server);
 
 /// Schema of one clause.
-struct Site {
+pub(crate) struct Site {
     address: String,
     schema: String,
     /// True once other processes may use it, which the suite kills.
@@ -167,11 +167,16 @@ impl Factory for Postgres {
 }
 
 fn main() -> ExitCode {
+    main_of(|plain| plain)
+}
+
+/// Runs the suite on what `around` makes of the factory.
+pub(crate) fn main_of<F: Factory>(around: impl FnOnce(Postgres) -> F) -> ExitCode {
     let server = Server::start();
     let pooler = std::env::var(POOLER).is_ok_and(|wanted| wanted == "1");
     let pooler = pooler.then(|| Pooler::before(server.address(), 2, ""));
     if let Some(code) = server.run_again(pooler.as_ref().map(|pooler| (POOLER, &*pooler.address))) {
         return ExitCode::from(u8::try_from(code).unwrap_or(1));
     }
-    agent_storage_conformance::main(Postgres(server))
+    agent_storage_conformance::main(around(Postgres(server)))
 }

@@ -12,7 +12,7 @@ use agent_core::store::{
     BlobStore, Capabilities, Damaged, EventPage, Maintenance, MaintenanceWrapper, PAGE_MAX, Page, Purge,
     ReadEvents, SessionQuery, SessionStoreWrapper,
 };
-use agent_core::{Error, ErrorKind, Result, SessionId, SessionStore, Timestamp, async_trait};
+use agent_core::{Error, ErrorKind, Result, SessionId, SessionStore, Timestamp, WriteOutcome, async_trait};
 use futures::{StreamExt, stream};
 
 use crate::blobs;
@@ -200,9 +200,10 @@ impl SessionStoreWrapper for SealedSessions {
             }
         }
         let mut done = done.map_err(|error| plain_error(error, &sealing.blobs))?;
-        done.session = Arc::new(open_record(&done.session, &*sealing)?);
+        let unsure = |error: Error| error.with_outcome(WriteOutcome::Unknown);
+        done.session = Arc::new(open_record(&done.session, &*sealing).map_err(unsure)?);
         if is_created {
-            self.check_still_there(&sealing, &done).await?;
+            self.check_still_there(&sealing, &done).await.map_err(unsure)?;
         }
         Ok(done)
     }

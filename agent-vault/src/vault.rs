@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_core::store::{Damaged, DeletedTenant, Page, Pending};
-use agent_core::{Backend, Error, Result, Storage, TenantId, Timestamp, async_trait};
+use agent_core::{Backend, Error, Result, Storage, TenantId, Timestamp, WriteOutcome, async_trait};
 use sha2::{Digest, Sha256};
 
 use crate::keys::Keys;
@@ -139,9 +139,11 @@ impl Backend for Vault {
     /// Deletes the data of the tenant, then its keys, then what others wrote by these keys meanwhile.
     async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
         let mut deleted = self.inner.delete_tenant(tenant).await?;
-        let keys = self.inner.delete_tenant(&key_tenant(tenant.as_str())).await?;
+        // A part is removed; the same call again removes the rest.
+        let unsure = |error: Error| error.with_outcome(WriteOutcome::Unknown);
+        let keys = self.inner.delete_tenant(&key_tenant(tenant.as_str())).await.map_err(unsure)?;
         self.keys(tenant).forget(None);
-        let late = self.inner.delete_tenant(tenant).await?;
+        let late = self.inner.delete_tenant(tenant).await.map_err(unsure)?;
         deleted.workspaces += late.workspaces;
         deleted.sessions += late.sessions;
         deleted.bindings += late.bindings;

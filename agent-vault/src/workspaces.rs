@@ -6,7 +6,7 @@ use agent_core::commit::Precondition;
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Workspace;
 use agent_core::store::{ContentHash, Damaged, Page, WorkspaceQuery, WorkspaceStoreWrapper};
-use agent_core::{Error, Result, Revision, WorkspaceId, WorkspaceStore, async_trait};
+use agent_core::{Error, Result, Revision, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait};
 use serde::{Deserialize, Serialize};
 
 use crate::cipher::{Cipher, Purpose};
@@ -142,17 +142,19 @@ impl WorkspaceStoreWrapper for SealedWorkspaces {
 
     async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
         workspace.check()?;
+        let unsure = |error: Error| error.with_outcome(WriteOutcome::Unknown);
         let mut sealer = self.writer().await?;
         let mut done = self.inner.put(sealer.seal(workspace.clone())?, expect).await?;
         // Keys that were deleted with the tenant meanwhile open nothing that others see.
         loop {
-            let now = self.writer().await?;
+            let now = self.writer().await.map_err(unsure)?;
             if now.cipher.key_id() == sealer.cipher.key_id() {
-                return sealer.open(done);
+                return sealer.open(done).map_err(unsure);
             }
             let mut again = workspace.clone();
             again.revision = done.revision;
-            done = self.inner.put(now.seal(again)?, Precondition::Matches(done.revision)).await?;
+            let put = self.inner.put(now.seal(again)?, Precondition::Matches(done.revision));
+            done = put.await.map_err(unsure)?;
             sealer = now;
         }
     }

@@ -14,8 +14,9 @@ use crate::owner::{FORMAT, Owner};
 /// Number of bytes read at first, and the most that are read at a time when reading goes on, unless a line is longer.
 const CHUNK: usize = 16 << 10;
 const CHUNK_MAX: usize = 64 << 10;
-/// Length limit of a line with an event, in bytes: a payload of 16 MiB and its header.
-const LINE_MAX: usize = 18 << 20;
+/// Length limit of a line with an event, in bytes: a payload of 16 MiB and its header, sealed by an encrypted store, which makes four
+/// bytes of three.
+const LINE_MAX: usize = 23 << 20;
 /// More bytes than the lines of any commit have. A longer part of a log without a single event is not the end of a commit that
 /// was cut off, but damage, and is not read to its end.
 pub(crate) const COMMIT_MAX: u64 = COMMIT_MAX_BYTES as u64 + (32 << 20);

@@ -40,7 +40,8 @@ enum Found {
 /// Brings the file up to date; returns `false` if another process or handle has it locked.
 pub(super) fn bring_up_to_date(tenant: &Tenant, cell: &SharedSession, id: SessionId) -> Result<bool> {
     let session = commit::load(tenant, cell, id)?;
-    if session.status.state == SessionState::Deleted {
+    // Of a sealed session it would show nothing.
+    if session.status.state == SessionState::Deleted || session.sealed_by.is_some() {
         return Ok(true);
     }
     let folder = tenant.layout.workspace(session.workspace);

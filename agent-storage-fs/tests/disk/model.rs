@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_storage_fs::io::{FileId, Io, IoFile, Kind, OpenMode, Stat};
 
-use crate::fault::{Call, Fault, Fired};
+use super::fault::{Call, Fault, Fired};
 
 const SECTOR: u64 = 512;
 const ROOT: u64 = 1;

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::as_user;
+use super::support::as_user;
 
 /// Time in which it starts on a busy machine.
 const LATE: Duration = Duration::from_secs(60);

@@ -15,10 +15,10 @@ use agent_storage_s3::S3Store;
 use damage::{flipped, slots};
 use s3_simulator::{Dialect, Quirks, SimulatedClock, Simulator};
 
-struct Simulated {
-    dialect: Dialect,
+pub(crate) struct Simulated {
+    pub(crate) dialect: Dialect,
     /// Fields that have an index of their own, as in an address.
-    index: &'static str,
+    pub(crate) index: &'static str,
 }
 
 impl Simulated {
