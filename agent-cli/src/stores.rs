@@ -8,6 +8,7 @@ use agent_core::store::{BackendConfig, Registry};
 use agent_core::{Backend, ErrorKind};
 use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteConfig;
+use agent_vault::{Vault, VaultConfig};
 use tempfile::TempDir;
 
 use crate::failure::{Failure, Result};
@@ -20,6 +21,8 @@ pub(crate) struct Address {
     /// Same address, with an option that fails if the store does not exist.
     existing: Arc<dyn BackendConfig>,
     kind: Kind,
+    /// The same existing store, if it is encrypted.
+    vault: Option<VaultConfig>,
 }
 
 /// Kind of a store, with what commands need to know of it.
@@ -83,19 +86,27 @@ fn checked(text: &str, registry: &Registry) -> Result<Address, String> {
         "fs" | "files" => "files:",
         url => url,
     };
-    let parsed = |url: &str| registry.parse(url).map_err(|error| error.to_string());
+    let sealed =
+        |url: &str| VaultConfig::from_url(url, |url| registry.parse(url)).map_err(|error| error.to_string());
+    let parsed = |url: &str| match sealed(url)? {
+        Some(vault) => Ok(Arc::new(vault) as Arc<dyn BackendConfig>),
+        None => registry.parse(url).map_err(|error| error.to_string()),
+    };
     let address = parsed(url)?;
+    let whole = url;
+    let url = &*VaultConfig::inner_url(whole).map_err(|error| error.to_string())?;
     let is_postgres = url.starts_with("postgres:") || url.starts_with("postgresql:");
     // A store in memory never exists before it is opened, and opening one in PostgreSQL creates nothing; an option in the
     // address takes precedence.
-    let existing = match url.split_once('?') {
-        _ if url == "memory:" || is_postgres => address.clone(),
+    let of_existing = match whole.split_once('?') {
+        _ if url == "memory:" || is_postgres => whole.to_owned(),
         Some((_, options)) if options.split('&').any(|option| option.starts_with("create=")) => {
-            address.clone()
+            whole.to_owned()
         }
-        Some(_) => parsed(&format!("{url}&create=false"))?,
-        None => parsed(&format!("{url}?create=false"))?,
+        Some(_) => format!("{whole}&create=false"),
+        None => format!("{whole}?create=false"),
     };
+    let (existing, vault) = (parsed(&of_existing)?, sealed(&of_existing)?);
     let kind = if let Ok(config) = FsConfig::from_url(url) {
         Kind::Files(config.root().to_owned())
     } else if let Ok(config) = SqliteConfig::from_url(url) {
@@ -107,7 +118,7 @@ fn checked(text: &str, registry: &Registry) -> Result<Address, String> {
     } else {
         Kind::Other
     };
-    Ok(Address { address, existing, kind })
+    Ok(Address { address, existing, kind, vault })
 }
 
 impl Address {
@@ -144,7 +155,13 @@ impl Address {
     pub(crate) fn files(config: FsConfig) -> Self {
         let kind = Kind::Files(config.root().to_owned());
         let existing = Arc::new(config.clone().with_create(false));
-        Self { address: Arc::new(config), existing, kind }
+        Self { address: Arc::new(config), existing, kind, vault: None }
+    }
+
+    /// Opens an existing store that is encrypted; `None` if the address names no key.
+    pub(crate) async fn vault(&self) -> Option<agent_core::Result<Vault>> {
+        let vault = self.vault.as_ref()?;
+        Some(self.with_notice(vault.open_vault()).await)
     }
 
     /// Opens an existing store with all tenants; creates nothing.
@@ -161,6 +178,7 @@ impl Address {
         })?;
         let new = folder.path().join("export");
         let converted = match &self.kind {
+            _ if self.vault.is_some() => return Ok((self.existing().await?, None)),
             Kind::Files(from) => agent::FsStore::convert_export(from, &new).await,
             Kind::Sqlite(config) => agent::SqliteStore::convert_export(config.path(), &new).await,
             Kind::Bucket(_) | Kind::Postgres(_) | Kind::Other => return Ok((self.existing().await?, None)),

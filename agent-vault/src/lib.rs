@@ -16,6 +16,7 @@
 
 #![allow(dead_code, reason = "the stores that seal with these keys are not here yet")]
 
+mod address;
 mod blobs;
 mod cipher;
 mod keys;
@@ -29,6 +30,7 @@ mod vault;
 mod workspaces;
 mod wrapped;
 
+pub use address::VaultConfig;
 pub use keys::Keys;
 pub use place::{KeyEntry, KeyPlace, KeyQuery, KeyRow};
 pub use ring::{KeyId, KeyRing};

@@ -73,6 +73,38 @@ impl Vault {
         Ok(Self { inner, ring, tenants: Arc::default() })
     }
 
+    /// Wraps the key of each tenant by the current root key of the ring, which must have the former one as an older key. Returns the number of
+    /// keys that this call wrapped. No event changes.
+    ///
+    /// Afterwards the former root key is not needed, and does not open the store.
+    ///
+    /// # Interruptions
+    ///
+    /// At every moment every key can be opened by the ring. Call this again.
+    ///
+    /// # Errors
+    ///
+    /// `Denied` if the ring has not the key by which a row is wrapped; the errors of the backend.
+    pub async fn rotate(&self) -> Result<u64> {
+        let mut count = 0;
+        let (mut after, mut seen) = (None, true);
+        while seen {
+            let page = self.tenants(after.clone()).await?;
+            seen = !page.items.is_empty();
+            for tenant in page.items {
+                count += self.keys(&tenant).rotate().await?;
+                after = Some(tenant);
+            }
+        }
+        // The row by which the store recognizes its root key comes last.
+        count += self.root().rotate().await?;
+        Ok(count)
+    }
+
+    fn root(&self) -> Keys {
+        Keys::new(self.ring.clone(), place_of(&self.inner, ""), TenantId::default())
+    }
+
     /// Returns the keys of a tenant, to rotate or drop them. No I/O.
     pub fn keys(&self, tenant: &TenantId) -> Keys {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,6 +12,7 @@ mod device;
 mod endings;
 mod files;
 mod hold;
+mod key;
 mod maintain;
 mod restore;
 mod search;
@@ -43,6 +44,7 @@ use area::AreaCommand;
 use audit::AuditCommand;
 use config::ConfigCommand;
 use device::DeviceCommand;
+use key::KeyCommand;
 use search::{IndexCommand, SearchCommand};
 use session::SessionCommand;
 use session_list::ListCommand;
@@ -83,6 +85,9 @@ pub(crate) enum Command {
     /// List, export and delete the tenants of a store
     #[command(subcommand)]
     Tenant(TenantCommand),
+    /// Make, show and replace root keys of encrypted stores
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Show the configuration that applies
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -219,6 +224,7 @@ pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Comman
         Command::Backup(backup) => backup.run(args).await,
         Command::Upgrade => upgrade::run(args).await,
         Command::Maintain => maintain::run(args).await,
+        Command::Key(key) => key.run(args).await,
         Command::Demo => demo::run(args).await,
         Command::Acp(acp) => match acp.run(args).await {
             Ok(0) => Ok(()),
@@ -243,7 +249,7 @@ impl Command {
     fn refuse_owner(&self, args: &Args) -> Result<()> {
         let is_of_tenants = matches!(
             self,
-            Self::Copy(_) | Self::Tenant(_) | Self::Backup(_) | Self::Upgrade | Self::Maintain
+            Self::Copy(_) | Self::Tenant(_) | Self::Backup(_) | Self::Upgrade | Self::Maintain | Self::Key(_)
         );
         match args.owner.is_some() && is_of_tenants {
             true => Err(Failure::new(
@@ -397,6 +403,7 @@ async fn on_site(command: Command, site: &Site<'_>, is_shared_checked: bool) -> 
         | Command::Backup(_)
         | Command::Upgrade
         | Command::Maintain
+        | Command::Key(_)
         | Command::Demo
         | Command::Completions { .. } => Ok(()),
     }

@@ -18,6 +18,7 @@ mod holds;
 mod hostile;
 mod imports;
 mod inputs;
+mod keys;
 mod lists;
 #[cfg(unix)]
 mod messages;

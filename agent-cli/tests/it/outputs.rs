@@ -61,6 +61,9 @@ const COMMANDS: &[&[&str]] = &[
     &["rebuild"],
     &["completions", "bash"],
     &["demo"],
+    &["key", "new", "FOLDER/new.key"],
+    &["key", "show", "FOLDER/root.key"],
+    &["key", "rotate"],
     &["--help"],
     &["--version"],
     &["session", "--help"],
@@ -94,6 +97,7 @@ impl Stocked {
         let files = site.json(&["session", "files", &id]);
         let file = files["items"][0]["file"].as_str().unwrap().to_owned();
         let bytes = fs::read(folder.join("data.db")).unwrap();
+        site.ok(&["key", "new", folder.join("root.key").to_str().unwrap()]);
         Self { site, id, file, fork, workspace, bytes }
     }
 
@@ -101,7 +105,7 @@ impl Stocked {
     fn run(&self, words: &[&str], json: bool, out: Stdio) -> Ran {
         let folder = self.site.path();
         fs::write(folder.join("data.db"), &self.bytes).unwrap();
-        for name in ["out.json", "copy.db", "backup.db"] {
+        for name in ["out.json", "copy.db", "backup.db", "new.key"] {
             let _ = fs::remove_file(folder.join(name));
         }
         let words: Vec<_> = words
@@ -118,15 +122,20 @@ impl Stocked {
             .collect();
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         let mut command = match words[0] {
-            "demo" => demo(&words),
+            "demo" => own(&words),
+            // An encrypted store of its own, which is empty.
+            "key" => {
+                let address = format!("memory:?key_file={}/root.key", folder.display());
+                own(&[&["--store", &address], &*words].concat())
+            }
             _ => self.site.command(&words),
         };
         command.stdout(out).stderr(Stdio::piped()).output().unwrap().into()
     }
 }
 
-/// Returns the command that has a store of its own.
-fn demo(words: &[&str]) -> Command {
+/// Returns a command that has a store of its own.
+fn own(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_chat"));
     command.args(words);
     command

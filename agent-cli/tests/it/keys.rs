@@ -1,0 +1,98 @@
+//! Encrypted stores: their addresses, and root keys.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::site::{Ran, Site};
+
+/// Runs the program on the store at an address, with what a person types.
+fn chat(address: &str, words: &[&str], typed: &str) -> Ran {
+    use std::io::Write;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chat"));
+    command.args(["--store", address, "--device", "laptop"]).args(words);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+    child.wait_with_output().unwrap().into()
+}
+
+fn said(ran: Ran) -> String {
+    assert_eq!(ran.code, 0, "{ran:?}");
+    ran.out
+}
+
+fn files_with(folder: &Path, word: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.append(&mut files_with(&path, word));
+        } else if fs::read(&path).unwrap().windows(word.len()).any(|part| part == word.as_bytes()) {
+            found.push(path.display().to_string());
+        }
+    }
+    found
+}
+
+#[test]
+fn an_encrypted_store_is_used_by_its_address() {
+    for kind in ["files", "sqlite"] {
+        let site = Site::new(kind);
+        let key = site.path().join("root key");
+        let made = site.ok(&["key", "new", key.to_str().unwrap()]);
+        let id = site.ok(&["key", "show", key.to_str().unwrap()]).trim().to_owned();
+        assert!(made.contains(&id), "{made}");
+        let option = |file: &str| {
+            format!("key_file={}", site.path().join(file).display().to_string().replace(' ', "%20"))
+        };
+        let address = format!("{}&{}", site.address(), option("root key"));
+        let answer = said(chat(&address, &[], "Where is the treasure-4711?\n"));
+        assert!(answer.contains("treasure-4711"), "{answer}");
+        let found = said(chat(&address, &["search", "treasure"], ""));
+        assert!(found.contains("-4711"), "{found}");
+        said(chat(&address, &["verify"], ""));
+        assert_eq!(files_with(site.path(), "treasure-4711"), Vec::<String>::new(), "{kind}");
+        // The same store without the key, and with another one.
+        let ran = chat(&site.address(), &[], "hello\n");
+        assert!(ran.code != 0 && ran.err.contains("sealed"), "{kind}: {ran:?}");
+        site.ok(&["key", "new", site.path().join("other").to_str().unwrap()]);
+        let ran = chat(&format!("{}&{}", site.address(), option("other")), &["session", "list"], "");
+        assert!(ran.code != 0 && ran.err.contains(&id), "{kind}: {ran:?}");
+        // A key that others may read, one that is none, one that is not there.
+        fs::write(site.path().join("none"), "hello").unwrap();
+        for (file, expected) in [("none", "none"), ("missing", "missing")] {
+            let ran = chat(&format!("{}&{}", site.address(), option(file)), &["session", "list"], "");
+            assert!(ran.code != 0 && ran.err.contains(expected) && !ran.err.contains("hello"), "{ran:?}");
+        }
+    }
+}
+
+#[test]
+fn a_store_is_copied_into_an_encrypted_one_and_its_root_key_replaced() {
+    let site = Site::new("sqlite");
+    let (id, _) = site.send("Where is the treasure-4711?");
+    let folder = site.path().to_owned();
+    let path = |file: &str| folder.join(file).display().to_string();
+    for key in ["old", "new"] {
+        site.ok(&["key", "new", &path(key)]);
+    }
+    let sealed = format!("sqlite:{}", path("sealed.db"));
+    let old = format!("{sealed}?key_file={}", path("old"));
+    site.ok(&["copy", &site.address(), &old]);
+    let both = format!("{sealed}?key_file={}&older_key_file={}", path("new"), path("old"));
+    let rotated = said(chat(&both, &["key", "rotate", "--sessions"], ""));
+    assert!(rotated.contains("wrapped again"), "{rotated}");
+    let ran = chat(&old, &["session", "show", &id], "");
+    assert!(ran.code != 0 && ran.err.contains("root key"), "the former key opens nothing: {ran:?}");
+    let new = format!("{sealed}?key_file={}", path("new"));
+    let shown = said(chat(&new, &["session", "export", &id], ""));
+    assert!(shown.contains("treasure-4711"), "{shown}");
+    assert!(fs::read(folder.join("sealed.db")).unwrap().windows(13).all(|part| part != b"treasure-4711"));
+    // What is not encrypted is not taken for a store that is.
+    let wrong = format!("{}&key_file={}", site.address(), path("new"));
+    let ran = chat(&wrong, &["session", "list"], "");
+    assert!(ran.code != 0 && ran.err.contains("not encrypted"), "{ran:?}");
+    site.fails(&["key", "rotate"], 2, "names no key");
+    site.fails(&["key", "new", &path("old")], 1, "old");
+}

@@ -1,0 +1,153 @@
+//! Addresses of encrypted stores: that of another store, with the options `key_file` and `older_key_file`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agent_core::store::{BackendConfig, percent_decode, split_address};
+use agent_core::{Backend, Error, Result, async_trait};
+
+use crate::ring::KeyRing;
+use crate::vault::Vault;
+
+/// Options of an address that name files with root keys.
+const KEY_FILE: &str = "key_file";
+const OLDER: &str = "older_key_file";
+
+/// Address of an encrypted store.
+///
+/// It is the address of any other store, with the option `key_file=PATH`: the [file](KeyRing::from_file) with the root key. A store whose
+/// [root key is being replaced](Vault::rotate) has the former one in `older_key_file=PATH`.
+///
+/// ```
+/// use agent_core::store::Registry;
+/// use agent_vault::VaultConfig;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("root.key");
+/// # agent_vault::KeyRing::generate_file(&path)?;
+/// # let url = format!("memory:?key_file={}", path.display());
+/// let parse = |url: &str| Registry::new().parse(url);
+/// let Some(config) = VaultConfig::from_url(&url, parse)? else { panic!("the address has a key file") };
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # runtime.block_on(async {
+/// let vault = config.open_vault().await?;
+/// # let _ = vault;
+/// # agent_core::Result::Ok(()) })?;
+/// assert!(VaultConfig::from_url("memory:", parse)?.is_none(), "an address of a store that is not encrypted");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct VaultConfig {
+    inner: Arc<dyn BackendConfig>,
+    key_file: PathBuf,
+    older: Option<PathBuf>,
+}
+
+impl VaultConfig {
+    /// Parses an address; `None` if it names no key file. `parse` parses that of the store around which the encrypted one is. No I/O.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for an older key file without a newer one, and for one that is given twice; those of `parse`.
+    pub fn from_url(
+        url: &str,
+        parse: impl FnOnce(&str) -> Result<Arc<dyn BackendConfig>>,
+    ) -> Result<Option<Self>> {
+        let (inner, [key_file, older]) = split(url)?;
+        let Some(key_file) = key_file else {
+            return match older {
+                Some(_) => Err(Error::invalid(format!(
+                    "the option {OLDER} needs {KEY_FILE}, the file with the key in force"
+                ))),
+                None => Ok(None),
+            };
+        };
+        Ok(Some(Self { inner: parse(&inner)?, key_file, older }))
+    }
+
+    /// Returns the address of the store around which the encrypted one is, without the options of this one.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for an option that is given twice.
+    pub fn inner_url(url: &str) -> Result<String> {
+        Ok(split(url)?.0)
+    }
+
+    /// Opens the store.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`KeyRing::from_file`], of the other store, and of [`Vault::open`].
+    pub async fn open_vault(&self) -> Result<Vault> {
+        let mut ring = KeyRing::from_file(&self.key_file)?;
+        if let Some(older) = &self.older {
+            ring = ring.with_older(KeyRing::from_file(older)?);
+        }
+        Vault::open(self.inner.open().await?, ring).await
+    }
+}
+
+/// Returns the address without the options of this crate, and their values.
+fn split(url: &str) -> Result<(String, [Option<PathBuf>; 2])> {
+    let mut files = [None, None];
+    let Some((place, options)) = url.split_once('?') else { return Ok((url.to_owned(), files)) };
+    split_address(url)?;
+    let mut rest = Vec::new();
+    for option in options.split('&') {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let Some(at) = [KEY_FILE, OLDER].iter().position(|it| *it == name) else {
+            rest.push(option);
+            continue;
+        };
+        let path = PathBuf::from(percent_decode(value)?);
+        if path.as_os_str().is_empty() {
+            return Err(Error::invalid(format!("the option {name} names no file")));
+        }
+        if let Some(slot) = files.get_mut(at)
+            && slot.replace(path).is_some()
+        {
+            return Err(Error::invalid(format!("the option {name} is given twice")));
+        }
+    }
+    let inner = if rest.is_empty() { place.to_owned() } else { format!("{place}?{}", rest.join("&")) };
+    Ok((inner, files))
+}
+
+impl fmt::Display for VaultConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (encrypted)", self.inner)
+    }
+}
+
+#[async_trait]
+impl BackendConfig for VaultConfig {
+    async fn open(&self) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(self.open_vault().await?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_files_are_taken_from_an_address_and_nothing_else() {
+        for (url, inner, files) in [
+            ("sqlite:a.db", "sqlite:a.db", [None, None]),
+            ("sqlite:a.db?sync=off", "sqlite:a.db?sync=off", [None, None]),
+            ("files:/a?key_file=/k", "files:/a", [Some("/k"), None]),
+            ("s3:b?x=1&key_file=/a%20b&y=%26", "s3:b?x=1&y=%26", [Some("/a b"), None]),
+            ("files:/a?older_key_file=/o&key_file=/k", "files:/a", [Some("/k"), Some("/o")]),
+        ] {
+            let expected = (inner.to_owned(), files.map(|file| file.map(PathBuf::from)));
+            assert_eq!(split(url).unwrap(), expected, "{url}");
+        }
+        for url in ["files:/a?key_file=", "files:/a?key_file=/k&key_file=/l", "files:/a?key_file"] {
+            assert!(split(url).is_err(), "{url}");
+        }
+        let parse = |_: &str| -> Result<Arc<dyn BackendConfig>> { Err(Error::invalid("none")) };
+        assert!(VaultConfig::from_url("files:/a?older_key_file=/o", parse).is_err());
+    }
+}
