@@ -19,6 +19,8 @@
 mod blobs;
 mod cipher;
 mod keys;
+#[cfg(test)]
+mod keys_tests;
 mod place;
 mod ring;
 mod sealing;
