@@ -201,11 +201,13 @@ async fn keys_are_kept_in_memory_and_made_sure_of_before_they_seal() {
     keys.session(id(0)).await.unwrap().unwrap();
     assert_eq!((watched.calls(), watched.writes()), (read, 0));
     keys.session_or_new(id(0)).await.unwrap();
-    assert_eq!(watched.writes(), 1);
+    assert_eq!(watched.writes(), 2, "the row of the tenant and that of the session");
     let sealing = watched.calls();
     keys.session_or_new(id(0)).await.unwrap();
     keys.session(id(0)).await.unwrap().unwrap();
     assert_eq!(watched.calls(), sealing);
+    keys.session_or_new(id(1)).await.unwrap();
+    assert_eq!(watched.writes(), 3, "that of the tenant is known to be durable");
 }
 
 #[tokio::test]
@@ -371,7 +373,14 @@ async fn a_cut_rotation_goes_on_with_the_same_key() {
     keys(ring(1), &(watched as Arc<dyn KeyPlace>)).rotate_tenant_key().await.unwrap_err();
     let half = wrapping(&place).await;
     assert_eq!(half.len(), 2, "one of three is wrapped again");
-    assert_eq!(keys(ring(1), &place).rotate_tenant_key().await.unwrap(), 2);
+    let watched = Watched::new(&place, None);
+    let finishing = keys(ring(1), &(watched.clone() as Arc<dyn KeyPlace>));
+    assert_eq!(finishing.rotate_tenant_key().await.unwrap(), 2);
+    assert_eq!(
+        watched.writes(),
+        4,
+        "the row of the tenant is made durable first, and its end is written last"
+    );
     let newest = wrapping(&place).await;
     assert!(newest.len() == 1 && half.contains(&newest[0]));
 }
