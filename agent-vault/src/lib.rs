@@ -14,8 +14,6 @@
 //!
 //! `passphrase`: a root key from a passphrase, by Argon2id.
 
-#![allow(dead_code, reason = "the stores that seal with these keys are not here yet")]
-
 mod blobs;
 mod cipher;
 mod keys;
