@@ -411,21 +411,22 @@ impl Keys {
 
     /// Returns the row of the tenant, which is made if it is absent, and durable.
     async fn row(&self) -> Result<Arc<TenantRow>> {
-        let kept = self.kept();
-        if let Some(kept) = kept.as_ref().filter(|kept| kept.is_durable) {
-            return Ok(kept.row.clone());
+        if let Some(kept) = self.kept().filter(|kept| kept.is_durable) {
+            return Ok(kept.row);
         }
-        let found = match kept {
-            Some(kept) => Some(kept.row),
-            None => self.find_row().await?,
-        };
         let (bound, root) = (self.bound(), self.shared.ring.current());
-        let text = match found {
-            Some(row) => row.text().to_owned(),
-            None => TenantRow::wrap_new(root, bound, &self.random(), &self.random()),
-        };
-        let found = present(bound, self.shared.place.put_if_absent(&bound.row(), &text).await?)?;
-        self.keep_row(&found, true)
+        for _ in 0..ATTEMPTS {
+            let Some(row) = self.find_row().await? else {
+                let text = TenantRow::wrap_new(root, bound, &self.random(), &self.random());
+                let found = present(bound, self.shared.place.put_if_absent(&bound.row(), &text).await?)?;
+                return self.keep_row(&found, true);
+            };
+            // Whoever put it may have ended before it was durable. A row of a tenant that is deleted meanwhile does not come back.
+            if self.swap(bound, row.text(), row.text()).await? {
+                return self.keep_row(row.text(), true);
+            }
+        }
+        Err(contended(bound))
     }
 
     /// Returns the row of the tenant, as it was read last; `None` if it is absent.

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent_core::clock::Effects;
 use agent_core::store::Page;
-use agent_core::{Error, ErrorKind, MemoryStore, Result, SessionId, Timestamp, async_trait};
+use agent_core::{
+    Backend, Error, ErrorKind, MemoryStore, Result, SessionId, TenantId, Timestamp, async_trait,
+};
 use futures::future::{join_all, join3};
 
 use crate::cipher::Purpose;
@@ -478,6 +480,20 @@ async fn a_lost_row_of_a_tenant_is_corrupt_for_its_sessions() {
     assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.to_string().contains("tenant/acme"), "{error}");
     assert_eq!(rows(&lost).await.len(), 1);
+}
+
+/// A process that has only read the row of a tenant does not put it back when the tenant is deleted meanwhile.
+#[tokio::test]
+async fn a_deleted_row_of_a_tenant_does_not_come_back() {
+    let store = MemoryStore::new();
+    let place: Arc<dyn KeyPlace> = Arc::new(StorePlace::new(Arc::new(store.clone())));
+    let former = keys(ring(1), &place).session_or_new(id(0)).await.unwrap().key_id().to_owned();
+    let reader = keys(ring(1), &place);
+    reader.session(id(0)).await.unwrap().unwrap();
+    let row = rows(&place).await["tenant/acme"].clone();
+    store.delete_tenant(&TenantId::default()).await.unwrap();
+    assert_ne!(reader.session_or_new(id(0)).await.unwrap().key_id(), former);
+    assert_ne!(rows(&place).await["tenant/acme"], row);
 }
 
 /// Written once; what is stored must be opened for ever.
