@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "takes long without optimisation; --release runs it in seconds"]
+    #[ignore = "takes half a minute"]
     fn no_nonce_of_a_million_is_used_for_two_texts() {
         nonces_are_those_of_one_text(1_000_000);
     }

@@ -1,5 +1,6 @@
 //! Keys of one tenant.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_core::clock::Effects;
@@ -56,54 +57,66 @@ const PAGE: usize = 1000;
 ///
 /// `Denied` if no root key of the ring opens the row of the tenant; the error names the key that is needed and those of the ring,
 /// and nothing is written. `Corrupt` for a damaged row, which is never overwritten. Otherwise those of the [`KeyPlace`].
-#[derive(Clone, Debug)]
-pub struct Keys(Arc<Inner>);
+#[derive(Clone)]
+pub struct Keys {
+    effects: Effects,
+    shared: Arc<Shared>,
+}
 
-#[derive(Debug)]
-struct Inner {
+struct Shared {
     ring: KeyRing,
     place: Arc<dyn KeyPlace>,
     tenant: TenantId,
     /// The tenant among known sessions.
     known_as: Arc<str>,
-    effects: Effects,
-    row: Mutex<Option<Arc<TenantRow>>>,
+    /// The row of the tenant, as it was read last.
+    row: Mutex<Option<Kept>>,
     sessions: KnownSessions<Known>,
 }
 
 /// Key of a session in memory.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Known {
     cipher: Arc<Cipher>,
     /// False if the row was only read: whoever put it may have ended before it was durable.
     is_durable: bool,
 }
 
+/// Row of the tenant in memory.
+#[derive(Clone)]
+struct Kept {
+    row: Arc<TenantRow>,
+    /// As for the key of a session. Nothing is wrapped by the keys of a row that is not durable.
+    is_durable: bool,
+}
+
 impl Keys {
     /// Creates the keys of a tenant. No I/O.
     pub fn new(ring: KeyRing, place: Arc<dyn KeyPlace>, tenant: TenantId) -> Self {
-        Self::with_effects(ring, place, tenant, Effects::default())
+        let (known_as, row, sessions) = (tenant.as_str().into(), Mutex::default(), KnownSessions::default());
+        let shared = Arc::new(Shared { ring, place, tenant, known_as, row, sessions });
+        Self { effects: Effects::default(), shared }
     }
 
-    /// Creates the keys of a tenant with another source of randomness, of which new keys are made. For tests.
-    pub fn with_effects(ring: KeyRing, place: Arc<dyn KeyPlace>, tenant: TenantId, effects: Effects) -> Self {
-        let (known_as, row, sessions) = (tenant.as_str().into(), Mutex::default(), KnownSessions::default());
-        Self(Arc::new(Inner { ring, place, tenant, known_as, effects, row, sessions }))
+    /// Sets the source of the random bytes of which keys are made: the operating system's, unless a test sets another one.
+    #[must_use]
+    pub fn with_effects(self, effects: Effects) -> Self {
+        Self { effects, ..self }
     }
 
     /// Returns the tenant whose keys they are.
     pub(crate) fn tenant_id(&self) -> &TenantId {
-        &self.0.tenant
+        &self.shared.tenant
     }
 
     /// Returns the place of the rows.
     pub(crate) fn place(&self) -> &dyn KeyPlace {
-        &*self.0.place
+        &*self.shared.place
     }
 
     /// Returns the source of times and randomness.
     pub(crate) fn effects(&self) -> &Effects {
-        &self.0.effects
+        &self.effects
     }
 
     /// Returns a cipher that opens nothing that is stored.
@@ -118,10 +131,10 @@ impl Keys {
 
     /// Forgets what was read of the rows of the tenant, and of a session or all: another process may have deleted the tenant.
     pub(crate) fn forget(&self, id: Option<SessionId>) {
-        *self.0.row.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.shared.row.lock().unwrap_or_else(PoisonError::into_inner) = None;
         match id {
-            Some(id) => self.0.sessions.remove(&self.known_as(id)),
-            None => self.0.sessions.clear(),
+            Some(id) => self.shared.sessions.remove(&self.known_as(id)),
+            None => self.shared.sessions.clear(),
         }
     }
 
@@ -142,7 +155,7 @@ impl Keys {
         let mut attempt = 1;
         loop {
             self.stored_tenant().await?;
-            self.0.sessions.remove(&self.known_as(id));
+            self.shared.sessions.remove(&self.known_as(id));
             match self.session_or_new(id).await {
                 // The tenant is deleted meanwhile, and its rows are missing.
                 Err(error) if *error.kind() == ErrorKind::Corrupt && attempt < ATTEMPTS => attempt += 1,
@@ -162,13 +175,19 @@ impl Keys {
     ///
     /// `Deleted` if its key was dropped.
     pub(crate) async fn session(&self, id: SessionId) -> Result<Option<Arc<Cipher>>> {
-        if let Some(known) = self.0.sessions.get(&self.known_as(id)) {
+        if let Some(known) = self.shared.sessions.get(&self.known_as(id)) {
             return Ok(Some(known.cipher));
         }
         let session = id.to_string();
         let bound = self.bound_to(&session);
-        let Some(row) = self.0.place.get(&bound.row()).await? else { return Ok(None) };
-        let cipher = self.open_session(bound, &present(bound, row)?).await?;
+        let Some(row) = self.shared.place.get(&bound.row()).await? else { return Ok(None) };
+        let text = present(bound, row)?;
+        let row = match self.kept_row().await? {
+            Some(row) => row,
+            None => self.read_row().await?,
+        };
+        let (_, secret) = self.unwrap(row, bound, &text).await?;
+        let cipher = Arc::new(Cipher::new(&secret));
         self.remember(id, &cipher, false);
         Ok(Some(cipher))
     }
@@ -179,7 +198,7 @@ impl Keys {
     ///
     /// `Deleted` if its key was dropped.
     pub(crate) async fn session_or_new(&self, id: SessionId) -> Result<Arc<Cipher>> {
-        let known = self.0.sessions.get(&self.known_as(id));
+        let known = self.shared.sessions.get(&self.known_as(id));
         if let Some(known) = known.filter(|known| known.is_durable) {
             return Ok(known.cipher);
         }
@@ -187,13 +206,14 @@ impl Keys {
         let bound = self.bound_to(&session);
         let (row, secret) = (self.row().await?, self.random());
         let text = wrap(row.newest(), bound, &*secret);
-        let found = present(bound, self.0.place.put_if_absent(&bound.row(), &text).await?)?;
-        let cipher = if found == text {
+        let found = present(bound, self.shared.place.put_if_absent(&bound.row(), &text).await?)?;
+        let secret = if found == text {
             self.keep_wrapped(bound, row, text, &secret).await?;
-            Arc::new(Cipher::new(&secret))
+            secret
         } else {
-            self.open_session(bound, &found).await?
+            self.unwrap(row, bound, &found).await?.1
         };
+        let cipher = Arc::new(Cipher::new(&secret));
         self.remember(id, &cipher, true);
         Ok(cipher)
     }
@@ -208,13 +228,10 @@ impl Keys {
         secret: &Secret,
     ) -> Result<()> {
         for _ in 0..ATTEMPTS {
-            let now = match self.find_row().await? {
-                Some(now) => now,
-                None => {
-                    self.forget(None);
-                    self.row().await?
-                }
-            };
+            if self.find_row().await?.is_none() {
+                self.forget(None);
+            }
+            let now = self.row().await?;
             if now.newest().key_id() == row.newest().key_id() {
                 return Ok(());
             }
@@ -239,8 +256,8 @@ impl Keys {
         // Whoever has not the root key drops nothing.
         self.kept_row().await?;
         let session = id.to_string();
-        let dropped = self.0.place.drop_key(&self.bound_to(&session).row()).await;
-        self.0.sessions.remove(&self.known_as(id));
+        let dropped = self.shared.place.drop_key(&self.bound_to(&session).row()).await;
+        self.shared.sessions.remove(&self.known_as(id));
         dropped
     }
 
@@ -256,7 +273,7 @@ impl Keys {
     ///
     /// As for [`Keys`](Self#errors).
     pub async fn rotate(&self) -> Result<u64> {
-        let (current, bound) = (self.0.ring.current(), self.bound());
+        let (current, bound) = (self.shared.ring.current(), self.bound());
         for _ in 0..ATTEMPTS {
             let Some(row) = self.find_row().await? else { return Ok(0) };
             if row.by() == current.key_id() {
@@ -290,14 +307,15 @@ impl Keys {
     pub async fn rotate_tenant_key(&self) -> Result<u64> {
         let Some(row) = self.start_rotation().await? else { return Ok(0) };
         let (mut count, mut fault) = (0, None);
-        let query =
-            KeyQuery::new().with_prefix(format!("{SESSION}/{}/", self.0.tenant.as_str())).with_limit(PAGE);
-        let mut pages = pages(query, |query| self.0.place.list(query));
+        let query = KeyQuery::new()
+            .with_prefix(format!("{SESSION}/{}/", self.shared.tenant.as_str()))
+            .with_limit(PAGE);
+        let mut pages = pages(query, |query| self.shared.place.list(query));
         while let Some(page) = pages.try_next().await? {
             let found = page.damaged.into_iter().next().map(|it| Error::corrupt(it.to_string()));
             fault = fault.or(found);
             for entry in page.items {
-                match self.wrap_entry(entry).await {
+                match self.wrap_entry(&row, entry).await {
                     Ok(wrapped) => count += u64::from(wrapped),
                     Err(error) if is_fault(&error) => fault = fault.or(Some(error)),
                     Err(error) => return Err(error),
@@ -316,11 +334,14 @@ impl Keys {
         let bound = self.bound();
         for _ in 0..ATTEMPTS {
             let Some(row) = self.find_row().await? else { return Ok(None) };
+            if !row.is_rotating() {
+                let started = row.started(self.root_of(&row), bound, &self.random());
+                self.replace_row(&row, &started).await?;
+            }
+            let row = self.row().await?;
             if row.is_rotating() {
                 return Ok(Some(row));
             }
-            let started = row.started(self.root_of(&row), bound, &self.random());
-            self.replace_row(&row, &started).await?;
         }
         Err(contended(bound))
     }
@@ -338,25 +359,30 @@ impl Keys {
         Err(contended(bound))
     }
 
-    /// Wraps the key of a listed row again. Returns whether this call did.
-    async fn wrap_entry(&self, entry: KeyEntry) -> Result<bool> {
-        let session: SessionId = entry.name.rsplit('/').next().unwrap_or_default().parse()?;
-        let session = session.to_string();
-        self.wrap_again(self.bound_to(&session), entry.text).await
+    /// Wraps the key of a listed row by the newest wrapping key. Returns whether this call did.
+    async fn wrap_entry(&self, row: &Arc<TenantRow>, entry: KeyEntry) -> Result<bool> {
+        let id = entry.name.rsplit('/').next().unwrap_or_default();
+        let session: SessionId = id.parse().map_err(|error| {
+            let text =
+                format!("key row {} is that of no session; remove it if no key is missing", entry.name);
+            Error::corrupt(text).with_source(error)
+        })?;
+        self.wrap_again(row, self.bound_to(&session.to_string()), entry.text).await
     }
 
-    /// Wraps the key of a session by the newest wrapping key, unless it is. Returns whether this call did.
-    async fn wrap_again(&self, bound: Bound<'_>, mut text: String) -> Result<bool> {
+    /// Wraps the key of a session by the newest wrapping key of `row`, unless it is. Returns whether this call did.
+    async fn wrap_again(&self, row: &Arc<TenantRow>, bound: Bound<'_>, mut text: String) -> Result<bool> {
         for _ in 0..ATTEMPTS {
-            let (row, secret) = self.unwrap(bound, &text).await?;
+            let (opened_by, secret) = self.unwrap(row.clone(), bound, &text).await?;
             let new = wrap(row.newest(), bound, &*secret);
-            if new == text {
+            // If it is wrapped by a key that the row does not have, a later rotation has done so.
+            if new == text || !Arc::ptr_eq(&opened_by, row) {
                 return Ok(false);
             }
             if self.swap(bound, &text, &new).await? {
                 return Ok(true);
             }
-            match self.0.place.get(&bound.row()).await? {
+            match self.shared.place.get(&bound.row()).await? {
                 Some(KeyRow::Present(now)) => text = now,
                 Some(KeyRow::Dropped) | None => return Ok(false),
             }
@@ -364,20 +390,16 @@ impl Keys {
         Err(contended(bound))
     }
 
-    async fn open_session(&self, bound: Bound<'_>, text: &str) -> Result<Arc<Cipher>> {
-        let (_, secret) = self.unwrap(bound, text).await?;
-        Ok(Arc::new(Cipher::new(&secret)))
-    }
-
-    /// Returns the key of a session, and the row of the tenant by which it was opened.
-    async fn unwrap(&self, bound: Bound<'_>, text: &str) -> Result<(Arc<TenantRow>, Secret)> {
+    /// Returns the key of a session, and the row of the tenant by which it was opened: `row`, unless another process has begun a
+    /// rotation since it was read.
+    async fn unwrap(
+        &self,
+        mut row: Arc<TenantRow>,
+        bound: Bound<'_>,
+        text: &str,
+    ) -> Result<(Arc<TenantRow>, Secret)> {
         let wrapped = Wrapped::parse(text, bound)?;
-        let mut row = match self.kept_row().await? {
-            Some(row) => row,
-            None => self.read_row().await?,
-        };
         if row.find(wrapped.by).is_none() {
-            // Another process has begun a rotation.
             row = self.read_row().await?;
         }
         let plain = wrapped.open(row.find(wrapped.by).ok_or_else(|| damaged(bound))?)?;
@@ -387,28 +409,43 @@ impl Keys {
 
     // --- row of the tenant -------------------------------------------------------------------------------------------
 
-    /// Returns the row of the tenant, which is made if it is absent.
+    /// Returns the row of the tenant, which is made if it is absent, and durable.
     async fn row(&self) -> Result<Arc<TenantRow>> {
-        if let Some(row) = self.kept_row().await? {
-            return Ok(row);
+        if let Some(kept) = self.kept().filter(|kept| kept.is_durable) {
+            return Ok(kept.row);
         }
-        let (bound, root) = (self.bound(), self.0.ring.current());
-        let text = TenantRow::wrap_new(root, bound, &self.random(), &self.random());
-        let found = present(bound, self.0.place.put_if_absent(&bound.row(), &text).await?)?;
-        self.keep_row(&found)
+        let (bound, root) = (self.bound(), self.shared.ring.current());
+        for _ in 0..ATTEMPTS {
+            let Some(row) = self.find_row().await? else {
+                let text = TenantRow::wrap_new(root, bound, &self.random(), &self.random());
+                let found = present(bound, self.shared.place.put_if_absent(&bound.row(), &text).await?)?;
+                return self.keep_row(&found, true);
+            };
+            // Whoever put it may have ended before it was durable. A row of a tenant that is deleted meanwhile does not come back.
+            if self.swap(bound, row.text(), row.text()).await? {
+                return self.keep_row(row.text(), true);
+            }
+        }
+        Err(contended(bound))
     }
 
     /// Returns the row of the tenant, as it was read last; `None` if it is absent.
     async fn kept_row(&self) -> Result<Option<Arc<TenantRow>>> {
-        let kept = self.0.row.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if kept.is_some() { Ok(kept) } else { self.find_row().await }
+        match self.kept() {
+            Some(kept) => Ok(Some(kept.row)),
+            None => self.find_row().await,
+        }
+    }
+
+    fn kept(&self) -> Option<Kept> {
+        self.shared.row.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the row of the tenant as it is now; `None` if it is absent.
     async fn find_row(&self) -> Result<Option<Arc<TenantRow>>> {
         let bound = self.bound();
-        let Some(row) = self.0.place.get(&bound.row()).await? else { return Ok(None) };
-        self.keep_row(&present(bound, row)?).map(Some)
+        let Some(row) = self.shared.place.get(&bound.row()).await? else { return Ok(None) };
+        self.keep_row(&present(bound, row)?, false).map(Some)
     }
 
     /// Returns the row of the tenant as it is now, which must be there.
@@ -421,9 +458,14 @@ impl Keys {
         })
     }
 
-    fn keep_row(&self, text: &str) -> Result<Arc<TenantRow>> {
-        let row = Arc::new(TenantRow::open(&self.0.ring, self.bound(), text)?);
-        *self.0.row.lock().unwrap_or_else(PoisonError::into_inner) = Some(row.clone());
+    fn keep_row(&self, text: &str, is_durable: bool) -> Result<Arc<TenantRow>> {
+        let mut kept = self.shared.row.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = kept.as_mut().filter(|kept| kept.row.text() == text) {
+            kept.is_durable |= is_durable;
+            return Ok(kept.row.clone());
+        }
+        let row = Arc::new(TenantRow::open(&self.shared.ring, self.bound(), text)?);
+        *kept = Some(Kept { row: row.clone(), is_durable });
         Ok(row)
     }
 
@@ -431,19 +473,19 @@ impl Keys {
     async fn replace_row(&self, from: &TenantRow, to: &str) -> Result<bool> {
         let swapped = self.swap(self.bound(), from.text(), to).await?;
         if swapped {
-            self.keep_row(to)?;
+            self.keep_row(to, true)?;
         }
         Ok(swapped)
     }
 
     /// Returns the root key that wraps the row, which opened it.
     fn root_of(&self, row: &TenantRow) -> &Cipher {
-        self.0.ring.find(row.by()).unwrap_or(self.0.ring.current())
+        self.shared.ring.find(row.by()).unwrap_or(self.shared.ring.current())
     }
 
     /// Replaces the text of a row. `false` if it is another one now.
     async fn swap(&self, bound: Bound<'_>, from: &str, to: &str) -> Result<bool> {
-        match self.0.place.swap(&bound.row(), from, to).await {
+        match self.shared.place.swap(&bound.row(), from, to).await {
             Ok(()) => Ok(true),
             Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -452,24 +494,32 @@ impl Keys {
 
     fn random(&self) -> Secret {
         let mut secret = Secret::default();
-        self.0.effects.fill(&mut *secret);
+        self.effects.fill(&mut *secret);
         secret
     }
 
     fn bound(&self) -> Bound<'_> {
-        Bound { tenant: self.0.tenant.as_str(), kind: TENANT, session: "" }
+        Bound { tenant: self.shared.tenant.as_str(), kind: TENANT, session: "" }
     }
 
     fn bound_to<'a>(&'a self, session: &'a str) -> Bound<'a> {
-        Bound { tenant: self.0.tenant.as_str(), kind: SESSION, session }
+        Bound { tenant: self.shared.tenant.as_str(), kind: SESSION, session }
     }
 
     fn known_as(&self, id: SessionId) -> (Arc<str>, SessionId) {
-        (self.0.known_as.clone(), id)
+        (self.shared.known_as.clone(), id)
     }
 
     fn remember(&self, id: SessionId, cipher: &Arc<Cipher>, is_durable: bool) {
-        self.0.sessions.insert(self.known_as(id), Known { cipher: cipher.clone(), is_durable });
+        self.shared.sessions.insert(self.known_as(id), Known { cipher: cipher.clone(), is_durable });
+    }
+}
+
+impl fmt::Debug for Keys {
+    /// Shows ids alone.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { ring, tenant, .. } = &*self.shared;
+        f.debug_struct("Keys").field("tenant", tenant).field("ring", ring).finish_non_exhaustive()
     }
 }
 

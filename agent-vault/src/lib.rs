@@ -1,4 +1,7 @@
-//! Encryption at rest for the stores of [`agent_core`]: root keys of the host, the place for keys, and the keys of a tenant.
+//! Encryption at rest for the stores of [`agent_core`]: a backend around any other one.
+//!
+//! A [`Vault`] seals events, records, blobs, workspaces and configurations before they reach the backend around which it is. It opens with the
+//! root keys of a [`KeyRing`]; an address with `key_file=PATH` opens one, too ([`VaultConfig`]).
 //!
 //! ```text
 //! KeyRing ──wraps──▶ key of a tenant ──wraps──▶ key of each session     both rows of a KeyPlace
@@ -10,16 +13,19 @@
 //!
 //! What is sealed by a key that was [dropped](Keys::drop_session) cannot be read again, wherever a copy of it lies.
 //!
+//! The sealed form is that of [`agent_core::sealing`]. The cipher is XChaCha20-Poly1305 with a nonce that follows from what is sealed, so that the same
+//! sealed twice has the same bytes; keys are derived by HKDF-SHA-256.
+//!
 //! # Features
 //!
 //! `passphrase`: a root key from a passphrase, by Argon2id.
-
-#![allow(dead_code, reason = "the stores that seal with these keys are not here yet")]
 
 mod address;
 mod blobs;
 mod cipher;
 mod keys;
+#[cfg(test)]
+mod keys_tests;
 mod place;
 mod ring;
 mod sealing;

@@ -14,7 +14,6 @@ const KEPT: usize = 16;
 
 /// Row of a tenant, opened. What is wrapped is a byte that is 1 during a rotation, the tenant's own secret, and the wrapping keys,
 /// newest first.
-#[derive(Debug)]
 pub(crate) struct TenantRow {
     text: String,
     /// Id of the root key that wraps it.
@@ -27,12 +26,6 @@ pub(crate) struct TenantRow {
 struct Opened {
     secret: Secret,
     cipher: Arc<Cipher>,
-}
-
-impl std::fmt::Debug for Opened {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.cipher.fmt(f)
-    }
 }
 
 impl Opened {

@@ -94,5 +94,5 @@ fn a_store_is_copied_into_an_encrypted_one_and_its_root_key_replaced() {
     let ran = chat(&wrong, &["session", "list"], "");
     assert!(ran.code != 0 && ran.err.contains("not encrypted"), "{ran:?}");
     site.fails(&["key", "rotate"], 2, "names no key");
-    site.fails(&["key", "new", &path("old")], 1, "old");
+    site.fails(&["key", "new", &path("old")], 4, "never overwritten");
 }

@@ -25,8 +25,8 @@ enum Found {
 
 fn find(tenant: &Tenant, folder: &Path, id: WorkspaceId) -> Result<Found> {
     let env = &tenant.env;
-    // A deletion writes the tombstone before it removes the record, so the tombstone is checked first.
-    if env.has_file(&folder.join(layout::DELETED))? {
+    let marker = folder.join(layout::DELETED);
+    if env.has_file(&marker)? {
         return Ok(Found::Tombstone);
     }
     let path = folder.join(layout::RECORD);
@@ -36,6 +36,8 @@ fn find(tenant: &Tenant, folder: &Path, id: WorkspaceId) -> Result<Found> {
             document.accessed(last_access(env, folder));
             Ok(Found::Live(Box::new(document)))
         }
+        // A deletion writes the tombstone before it removes the record: it may have begun since the first look.
+        None if env.has_file(&marker)? => Ok(Found::Tombstone),
         None => Ok(Found::Nothing),
     }
 }
@@ -281,7 +283,12 @@ fn clean(env: &Env, folder: &Path) -> Result<()> {
 pub(crate) fn load_config(tenant: &Tenant, id: WorkspaceId) -> Result<Option<String>> {
     let folder = tenant.layout.workspace(id);
     find_live(tenant, &folder, id)?;
-    tenant.env.read_text(&folder.join(layout::CONFIG))
+    let text = tenant.env.read_text(&folder.join(layout::CONFIG))?;
+    // A deletion removes it after it has written the tombstone.
+    if text.is_none() && tenant.env.has_file(&folder.join(layout::DELETED))? {
+        return Err(deleted(id));
+    }
+    Ok(text)
 }
 
 pub(crate) fn save_config(

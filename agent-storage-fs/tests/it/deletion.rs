@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::{files, hasty};
+use crate::support::{files, hasty, watched};
 use agent_core::clock::Effects;
 use agent_core::commit::Precondition;
 use agent_core::event::NewEvent;
@@ -178,6 +178,45 @@ async fn a_reader_beside_a_deletion_sees_nothing_and_misses_nothing() {
     fs::remove_file(&mark).unwrap();
     let missed = SessionStore::list(&store, query()).await.unwrap_err();
     assert_eq!(*missed.kind(), ErrorKind::Unavailable, "{missed}");
+}
+
+/// Another process deletes the workspace before any call of a read: the read sees it whole, or that it was deleted.
+#[tokio::test]
+async fn a_reader_beside_the_deletion_of_a_workspace_sees_all_of_it_or_its_tombstone() {
+    let (mut whole, mut deleted) = (0, 0);
+    for at in 0.. {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, spy) = watched(folder.path()).await;
+        let effects = Effects::default();
+        let new = Workspace::new(effects.new_workspace_id(), "home", effects.new_session_id(), effects.now());
+        let id = store.put(new, Precondition::MustNotExist).await.unwrap().id;
+        store.save_config(id, Some("open = 1".to_owned()), Precondition::MustNotExist).await.unwrap();
+        let place = folder.path().join("workspaces").join(id.to_string());
+        spy.fail(move |index, _| {
+            if index == at {
+                fs::write(place.join("deleted"), "").unwrap();
+                fs::remove_file(place.join("workspace.toml")).unwrap();
+                fs::remove_file(place.join("config.toml")).unwrap();
+            }
+            None
+        });
+        spy.take();
+        let read = store.load_with_config(id).await;
+        if spy.take().len() <= at {
+            break;
+        }
+        match read {
+            Ok((workspace, config)) => {
+                assert_eq!((&*workspace.name, config.as_deref()), ("home", Some("open = 1")), "at {at}");
+                whole += 1;
+            }
+            Err(error) => {
+                assert_eq!(*error.kind(), ErrorKind::Deleted, "at {at}: {error}");
+                deleted += 1;
+            }
+        }
+    }
+    assert!(whole > 0 && deleted > 3, "{whole} reads were before the deletion, {deleted} after it");
 }
 
 /// A handle that has a session open whose tenant another one deletes is told so by its next write. The tenant is then as one

@@ -1,6 +1,7 @@
 //! Every test of the crate's public part.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod futures;
 mod place;
 mod ring;
 mod sealed;

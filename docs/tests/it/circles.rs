@@ -5,11 +5,12 @@ use std::fs;
 use std::path::Path;
 
 /// Where the files of each crate lie.
-const SOURCES: [&str; 20] = [
+const SOURCES: [&str; 21] = [
     "agent-core/src",
     "agent-transcript/src",
     "agent-admin/src",
     "agent-workspace/src",
+    "agent-vault/src",
     "agent-runtime/src",
     "agent-rig/src",
     "agent-acp/src",

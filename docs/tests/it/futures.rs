@@ -7,16 +7,17 @@ use std::path::Path;
 use docs::root;
 
 /// Lists of the futures whose types do not say that they are `Send`.
-const LISTS: [&str; 5] = [
+const LISTS: [&str; 6] = [
     "tests/tests/it/futures.rs",
     "agent-mcp/tests/it/futures.rs",
     "agent-acp/tests/it/futures.rs",
     "agent-storage-s3/tests/it/futures.rs",
+    "agent-vault/tests/it/futures.rs",
     "agent/tests/open.rs",
 ];
 
 /// Library crates whose futures hosts await.
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 14] = [
     "agent",
     "agent-acp",
     "agent-admin",
@@ -29,6 +30,7 @@ const CRATES: [&str; 13] = [
     "agent-storage-s3",
     "agent-storage-sqlite",
     "agent-transcript",
+    "agent-vault",
     "agent-workspace",
 ];
 
