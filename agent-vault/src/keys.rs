@@ -237,7 +237,14 @@ impl Keys {
             }
             let new = wrap(now.newest(), bound, &**secret);
             if !self.swap(bound, &text, &new).await? {
-                return Ok(());
+                // Others wrapped or dropped it, unless the tenant was deleted since it was put.
+                let found = self.shared.place.get(&bound.row()).await?;
+                return found.map(drop).ok_or_else(|| {
+                    Error::corrupt(format!(
+                        "key row {} was removed as soon as it was put; put it again",
+                        bound.row()
+                    ))
+                });
             }
             (row, text) = (now, new);
         }
