@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use agent_core::event::NewEvent;
 use agent_core::session::NewSession;
 use agent_core::store::{ReadEvents, SessionQuery};
-use agent_core::{Backend, MemoryStore, SessionStore, Storage, TenantId, WorkspaceId};
+use agent_core::{Backend, MemoryStore, Storage, TenantId, WorkspaceId};
 use agent_storage_fs::FsStore;
 use agent_storage_sqlite::SqliteStore;
 use agent_vault::{KeyRing, Vault};

@@ -21,6 +21,7 @@
 //! `passphrase`: a root key from a passphrase, by Argon2id.
 
 mod address;
+mod blob_store;
 mod blobs;
 mod cipher;
 mod keys;

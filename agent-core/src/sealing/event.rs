@@ -192,7 +192,9 @@ impl Words<'_> {
                 self.word("document name", &mut written.name)?;
                 let bytes = written.text.take().map(|text| text.len() as u64);
                 let mut copies: RawFields = RawJson::of(&written)?.to()?;
-                bytes.map(|bytes| copies.insert("bytes", RawJson::sure(&bytes)));
+                if let Some(bytes) = bytes {
+                    copies.insert("bytes", RawJson::sure(&bytes));
+                }
                 Ok(copies)
             }
             EventPayload::SessionReported(reported) => RawJson::of(&reported)?.to(),

@@ -25,7 +25,7 @@ pub use event::open_event;
 pub(crate) use event::seal_event;
 pub use record::{open_record, open_summary};
 
-/// What is sealed, which the sealing binds.
+/// Kind of what is sealed, to which the sealing binds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Sealed {

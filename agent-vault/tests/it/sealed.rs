@@ -1,4 +1,4 @@
-//! What an encrypted store leaves to the one around which it is, and what it accepts from it.
+//! Sealed sessions, as the store around which an encrypted one is sees them, and as somebody changes them there.
 
 use std::fs;
 use std::sync::{Arc, Mutex};

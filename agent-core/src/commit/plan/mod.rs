@@ -61,7 +61,7 @@ use crate::session::{RECENT_COMMITS, SessionRecord};
 /// ```
 pub fn plan(now: Option<&SessionRecord>, commit: &Commit) -> Result<Plan> {
     let planned = match &commit.sealing {
-        Some(SealedBy(sealing)) => sealed::decide_sealed(now, commit, &**sealing),
+        Some(SealedBy(sealing)) => sealed::decide_sealed(now, commit, &**sealing, decide),
         None => sealed::check_open(now).and_then(|()| decide(now, commit)),
     };
     planned.map_err(|error| error.about(format_args!("session {}", commit.session)))

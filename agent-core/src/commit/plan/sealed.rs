@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::base::{Error, ErrorKind, Result, SessionId};
-use crate::commit::plan::decide;
 use crate::commit::plan::planner::{Plan, folded};
 use crate::commit::{Commit, Committed};
 use crate::model::NeededBlob;
@@ -21,11 +20,12 @@ pub(super) fn check_open(now: Option<&SessionRecord>) -> Result<()> {
     }
 }
 
-/// Decides on the opened record. The record after it is the fold of the sealed events, as every reader of the log computes it.
+/// Decides, by `decide`, on the opened record. The record after it is the fold of the sealed events, as every reader of the log computes it.
 pub(super) fn decide_sealed(
     now: Option<&SessionRecord>,
     commit: &Commit,
     sealing: &dyn Sealing,
+    decide: impl FnOnce(Option<&SessionRecord>, &Commit) -> Result<Plan>,
 ) -> Result<Plan> {
     let opened = now.map(|now| open_record(now, sealing)).transpose()?;
     match (decide(opened.as_ref(), commit)?, now) {
