@@ -39,6 +39,7 @@ mod model_requests;
 mod never_stuck;
 mod owners;
 mod panics;
+mod patterns;
 mod prefix_law;
 mod provider_choice;
 mod provider_faults;
