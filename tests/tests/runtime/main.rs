@@ -68,3 +68,4 @@ mod tools;
 mod turn;
 mod waiting;
 mod wire;
+mod workspace_secrets;

@@ -1,4 +1,4 @@
-//! Secrets that nobody named: what has a well-known form is redacted if the host says so, wherever values are.
+//! Redaction by pattern: keys, tokens and private keys of well-known forms, in runs and in recorded traffic.
 
 use std::collections::BTreeMap;
 use std::fs;
