@@ -169,10 +169,12 @@ mod tests {
     fn patterns_are_redacted_in_divided_content() {
         let (secrets, key) = (secrets().with_patterns(), "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");
         let escaped = key.replace('_', r"\u005f");
-        let unit = format!("{key} x{key} {} {escaped}, ", "a".repeat(977));
+        let long = format!("eyJhbGciOiJI.eyJh.{}", "b".repeat(12_000));
+        let unit = format!("{key} x{key} {} {escaped}, {long} ", "a".repeat(977));
         let text = unit.repeat(3_000_000 / unit.len());
         let whole = secrets.redact(&text).into_owned();
         assert_eq!(whole.matches("(secret: GitHub token)").count(), 2 * (3_000_000 / unit.len()));
+        assert_eq!(whole.matches("(secret: JWT)").count(), 3_000_000 / unit.len());
         for size in [4096, 1_000_003] {
             let divided = read(secrets.redact_stream(pieces(text.as_bytes(), size))).unwrap();
             assert!(divided == whole.as_bytes(), "{size}");
