@@ -19,7 +19,7 @@ pub use payload::document::DocumentWritten;
 pub use payload::learning::{LEARNING_MAX_BYTES, Learning, LearningKind, LearningPromoted};
 pub use payload::media::{Media, MediaSource};
 pub use payload::message::{Comment, Compaction, Interrupt, Message, SystemMessage};
-pub use payload::operation::{AuditedOperation, Operation, OperationOutcome, RemovedObjects};
+pub use payload::operation::{AuditedOperation, Operation, OperationOutcome, RemovedObjects, SecretVersion};
 pub use payload::span::{SpanCompleted, SpanStarted};
 pub use payload::tool::{Decision, FullOutput, ToolConfirmation, ToolOutcome, ToolResult, ToolUse};
 pub use type_name::EventType;

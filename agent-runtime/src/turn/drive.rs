@@ -235,7 +235,7 @@ impl Driver {
                     Ok(Some(Ok(specs))) if specs.is_empty() => {}
                     Ok(Some(Ok(mut specs))) => {
                         // A server may say what it was given, and all of it goes to the model.
-                        for spec in specs.iter_mut().filter(|_| runtime.known_secrets() > 0) {
+                        for spec in &mut specs {
                             spec.description = runtime.redact(&spec.description).into_owned();
                             spec.input = runtime.redact_json(spec.input.clone());
                         }

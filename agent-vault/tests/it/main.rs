@@ -5,4 +5,5 @@ mod futures;
 mod place;
 mod ring;
 mod sealed;
+mod secrets;
 mod support;

@@ -6,14 +6,15 @@ use agent_core::{BlobName, Error, Result, SessionId};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::secrets::redact::shown;
-use crate::secrets::secret::SecretName;
+use crate::secrets::patterns::Mark;
 use crate::secrets::tenant::Secrets;
 
 /// Content of which the end is held back, because a value may continue in the next piece.
 #[derive(Debug, Default)]
 struct Overlap {
     held: Vec<u8>,
+    /// Number of bytes of it that were returned already, and are kept for what is found behind them.
+    returned: usize,
 }
 
 impl Overlap {
@@ -23,12 +24,12 @@ impl Overlap {
         &mut self,
         secrets: &Secrets,
         piece: Option<&[u8]>,
-        mut found: impl FnMut(&SecretName) -> Result<()>,
+        mut found: impl FnMut(Mark<'_>) -> Result<()>,
     ) -> Result<Bytes> {
         let known = secrets.given();
         self.held.extend_from_slice(piece.unwrap_or_default());
         // The part that is held back is searched again: so that this happens once for each such length, not for each piece.
-        if piece.is_some() && self.held.len() < 2 * known.longest() {
+        if piece.is_some() && self.held.len() - self.returned < 2 * known.longest() {
             return Ok(Bytes::new());
         }
         // A value that begins before this place is there to its end.
@@ -36,16 +37,18 @@ impl Overlap {
             Some(_) => self.held.len().saturating_sub(known.longest().saturating_sub(1)),
             None => self.held.len(),
         };
-        let (mut out, mut done) = (Vec::with_capacity(until), 0);
-        for (at, name) in known.find_bytes(&self.held).into_iter().take_while(|(at, _)| at.start < until) {
-            found(name)?;
+        let (mut out, mut done) = (Vec::with_capacity(until), self.returned);
+        let all = known.find_bytes(self.returned, &self.held);
+        for (at, mark) in all.into_iter().take_while(|(at, _)| at.start < until) {
+            found(mark)?;
             out.extend_from_slice(&self.held[done..at.start]);
-            out.extend_from_slice(shown(name).as_bytes());
+            out.extend_from_slice(mark.to_string().as_bytes());
             done = at.end;
         }
         let until = until.max(done);
         out.extend_from_slice(&self.held[done..until]);
-        self.held.drain(..until);
+        self.returned = until.min(known.context());
+        self.held.drain(..until - self.returned);
         Ok(out.into())
     }
 }
@@ -53,11 +56,11 @@ impl Overlap {
 impl Secrets {
     /// Returns bytes with the name of the secret in place of each value; `None` if there is none.
     pub fn redact_bytes(&self, bytes: &[u8]) -> Option<Bytes> {
-        let is_found = !self.given().find_bytes(bytes).is_empty();
+        let is_found = !self.given().find_bytes(0, bytes).is_empty();
         if !is_found {
             return None;
         }
-        Overlap { held: bytes.to_vec() }.push(self, None, |_| Ok(())).ok()
+        Overlap { held: bytes.to_vec(), returned: 0 }.push(self, None, |_| Ok(())).ok()
     }
 
     /// Redacts the inline bytes of a medium, whatever its type says. Returns whether it held a value.
@@ -78,10 +81,11 @@ impl Secrets {
     /// Returns the unchanged content, which ends with an error in place of a value.
     pub(super) fn guarded(&self, session: SessionId, blob: BlobName, content: BlobStream) -> BlobStream {
         changed(content, self.clone(), move |secrets, overlap, piece| {
-            let refuse = |name: &SecretName| {
+            let refuse = |mark: Mark<'_>| {
                 Err(Error::invalid(format!(
-                    "blob {blob} of session {session} holds the value of secret {name}; redact it before its hash is \
-                     computed, as Conversation::put_media_stream does"
+                    "blob {blob} of session {session} holds {}; redact it before its hash is computed, as \
+                     Conversation::put_media_stream does",
+                    mark.described()
                 )))
             };
             overlap.push(secrets, piece, refuse)
@@ -111,7 +115,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::secrets::Secret;
+    use crate::secrets::{Secret, SecretName};
 
     fn secrets() -> Secrets {
         let values =
@@ -158,6 +162,27 @@ mod tests {
         let shown: Vec<_> = secrets.redact_stream(content).try_collect().now_or_never().unwrap().unwrap();
         assert!(shown.len() <= text.len() / longest + 2, "{} searches", shown.len());
         assert_eq!(shown.concat(), secrets.redact(&text).as_bytes());
+    }
+
+    /// A key that is divided between pieces is redacted, wherever it stands, and one within a longer word is none.
+    #[test]
+    fn patterns_are_redacted_in_divided_content() {
+        let (secrets, key) = (secrets().with_patterns(), "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");
+        let escaped = key.replace('_', r"\u005f");
+        let long = format!("eyJhbGciOiJI.eyJh.{}", "b".repeat(12_000));
+        let unit = format!("{key} x{key} {} {escaped}, {long} ", "a".repeat(977));
+        let text = unit.repeat(3_000_000 / unit.len());
+        let whole = secrets.redact(&text).into_owned();
+        assert_eq!(whole.matches("(secret: GitHub token)").count(), 2 * (3_000_000 / unit.len()));
+        assert_eq!(whole.matches("(secret: JWT)").count(), 3_000_000 / unit.len());
+        for size in [4096, 1_000_003] {
+            let divided = read(secrets.redact_stream(pieces(text.as_bytes(), size))).unwrap();
+            assert!(divided == whole.as_bytes(), "{size}");
+        }
+        let session = agent_core::clock::Effects::default().new_session_id();
+        let content = pieces(key.as_bytes(), 7);
+        let error = read(secrets.guarded(session, BlobName::of(b""), content)).unwrap_err().to_string();
+        assert!(error.contains("looks like a secret of the kind GitHub token"), "{error}");
     }
 
     proptest! {

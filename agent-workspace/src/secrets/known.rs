@@ -8,6 +8,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
 
 use crate::secrets::escapes::{ESCAPE, Unescaped};
+use crate::secrets::patterns::{self, Mark};
 use crate::secrets::secret::{Secret, SecretName};
 
 /// Maximum depth of documents within documents that are searched.
@@ -29,7 +30,12 @@ pub(super) struct Known {
     documents: Vec<Document>,
     /// Matcher that finds the forms in one pass.
     finder: Option<(AhoCorasick, Box<[SecretName]>)>,
+    /// True if what has the form of a secret is found too.
+    patterns: bool,
 }
+
+/// What was found in a text, and where.
+pub(super) type Found<'a> = Vec<(Range<usize>, Mark<'a>)>;
 
 /// Value that is an object or a list.
 #[derive(Debug)]
@@ -42,7 +48,12 @@ struct Document {
 
 impl Known {
     pub(super) fn is_empty(&self) -> bool {
-        self.values.is_empty()
+        self.values.is_empty() && !self.patterns
+    }
+
+    /// From now on finds what has the form of a secret, too.
+    pub(super) const fn add_patterns(&mut self) {
+        self.patterns = true;
     }
 
     /// Returns the number of values.
@@ -81,8 +92,14 @@ impl Known {
 
     /// Returns the positions of known forms and documents in a text, in order and without overlaps. Any character may be
     /// escaped as in JSON, once or twice.
-    pub(super) fn find(&self, text: &str) -> Vec<(Range<usize>, &SecretName)> {
-        self.all(text.as_bytes(), |view, found| {
+    pub(super) fn find(&self, text: &str) -> Found<'_> {
+        self.find_behind(0, text)
+    }
+
+    /// Returns what begins behind this number of bytes, like [`find`](Self::find). What is before them is the
+    /// [context](Self::context).
+    pub(super) fn find_behind(&self, context: usize, text: &str) -> Found<'_> {
+        self.all(context, text.as_bytes(), |view, found| {
             if let Ok(view) = str::from_utf8(view) {
                 self.documents_in(view, found);
             }
@@ -90,17 +107,13 @@ impl Known {
         })
     }
 
-    /// Returns the positions of known forms in bytes of text like [`find`](Self::find).
-    pub(super) fn find_bytes(&self, text: &[u8]) -> Vec<(Range<usize>, &SecretName)> {
-        self.all(text, |view, found| self.forms_in(view, found))
+    /// Returns the positions of known forms in bytes of text like [`find_behind`](Self::find_behind).
+    pub(super) fn find_bytes(&self, context: usize, text: &[u8]) -> Found<'_> {
+        self.all(context, text, |view, found| self.forms_in(view, found))
     }
 
     /// Searches a text, and the text without its escapes. Of positions that overlap, returns one for all.
-    fn all<'a>(
-        &'a self,
-        text: &[u8],
-        search: impl Fn(&[u8], &mut Vec<(Range<usize>, &'a SecretName)>),
-    ) -> Vec<(Range<usize>, &'a SecretName)> {
+    fn all<'a>(&'a self, context: usize, text: &[u8], search: impl Fn(&[u8], &mut Found<'a>)) -> Found<'a> {
         let mut found = Vec::new();
         if self.is_empty() {
             return found;
@@ -110,8 +123,9 @@ impl Known {
         for (count, level) in levels.iter().enumerate() {
             let mut within = Vec::new();
             search(&level.text, &mut within);
-            found.extend(within.into_iter().map(|(at, name)| (in_source(&levels[..=count], at), name)));
+            found.extend(within.into_iter().map(|(at, mark)| (in_source(&levels[..=count], at), mark)));
         }
+        found.retain(|(at, _)| at.start >= context);
         found.sort_by_key(|(at, _)| (at.start, Reverse(at.end)));
         found.dedup_by(|(later, _), (at, _)| {
             let overlaps = later.start < at.end;
@@ -121,17 +135,19 @@ impl Known {
         found
     }
 
-    fn forms_in<'a>(&'a self, text: &[u8], found: &mut Vec<(Range<usize>, &'a SecretName)>) {
-        let Some((finder, names)) = &self.finder else { return };
-        found.extend(
-            finder
-                .find_iter(text)
-                .filter_map(|found| Some((found.range(), names.get(found.pattern().as_usize())?))),
-        );
+    fn forms_in<'a>(&'a self, text: &[u8], found: &mut Found<'a>) {
+        if let Some((finder, names)) = &self.finder {
+            found.extend(finder.find_iter(text).filter_map(|found| {
+                Some((found.range(), Mark::Named(names.get(found.pattern().as_usize())?)))
+            }));
+        }
+        if self.patterns {
+            patterns::find(text, found);
+        }
     }
 
     /// Finds the values that are objects or lists, with any key order and any white space.
-    fn documents_in<'a>(&'a self, text: &str, found: &mut Vec<(Range<usize>, &'a SecretName)>) {
+    fn documents_in<'a>(&'a self, text: &str, found: &mut Found<'a>) {
         if !self.may_hold_documents(text) {
             return;
         }
@@ -140,7 +156,7 @@ impl Known {
             at += next;
             match self.document(&text[at..]) {
                 Some((length, name)) => {
-                    found.push((at..at + length, name));
+                    found.push((at..at + length, Mark::Named(name)));
                     at += length;
                 }
                 None => at += 1,
@@ -148,9 +164,17 @@ impl Known {
         }
     }
 
-    /// Returns the maximum number of bytes of a form in a text, with every character escaped.
-    pub(super) const fn longest(&self) -> usize {
-        self.longest * ESCAPE.pow(LEVELS)
+    /// Returns the maximum number of bytes of what is found in a text, with every character escaped.
+    pub(super) fn longest(&self) -> usize {
+        // The character behind a pattern decides, too.
+        let patterns = if self.patterns { patterns::LONGEST + 1 } else { 0 };
+        self.longest.max(patterns) * ESCAPE.pow(LEVELS)
+    }
+
+    /// Returns the number of bytes before a place on which depends what is found behind it: those of one character.
+    pub(super) const fn context(&self) -> usize {
+        // Outside the basic plane, a character has two escapes.
+        if self.patterns { 2 * ESCAPE.pow(LEVELS) } else { 0 }
     }
 
     /// Returns whether a text may contain a document, so that each position must be parsed.
@@ -167,14 +191,15 @@ impl Known {
     }
 
     /// Returns the number of bytes that can be shown: all except those that may be the beginning of a form.
-    pub(super) fn complete_prefix(&self, text: &str) -> usize {
-        let until = self.unfinished(text);
-        // A complete value that begins before the limit stays complete.
-        let across = self.find(text).into_iter().find(|(at, _)| at.start < until && at.end > until);
-        across.map_or(until, |(at, _)| at.end)
+    pub(super) fn complete_prefix(&self, context: usize, text: &str) -> usize {
+        let until = self.unfinished(context, text);
+        // What more text may change and overlaps with a value is held back with it.
+        let across =
+            self.find_behind(context, text).into_iter().find(|(at, _)| at.start < until && at.end > until);
+        across.map_or(until, |(at, _)| at.start)
     }
 
-    fn unfinished(&self, text: &str) -> usize {
+    fn unfinished(&self, context: usize, text: &str) -> usize {
         let from = text.floor_char_boundary(text.len().saturating_sub(self.longest()));
         let tail = &text[from..];
         let levels = levels(tail.as_bytes());
@@ -184,8 +209,12 @@ impl Known {
                 let first = view.floor_char_boundary(view.len().saturating_sub(self.longest));
                 let mut places = view[first..].char_indices().map(|(at, _)| first + at);
                 let at = places.find(|at| self.begins_a_form(&view[*at..]));
+                let is_behind = |at| from + in_source(&levels[..count], at..at).start >= context;
+                let pattern =
+                    self.patterns.then(|| patterns::unfinished(view.as_bytes(), is_behind)).flatten();
+                let at = at.into_iter().chain(pattern).min();
                 // An escape that is cut may be that of any character.
-                let at = at.or((is_cut && !self.forms.is_empty()).then_some(view.len()))?;
+                let at = at.or((is_cut && !self.is_empty()).then_some(view.len()))?;
                 Some(from + in_source(&levels[..count], at..at).start)
             });
         begins.min().unwrap_or(text.len())

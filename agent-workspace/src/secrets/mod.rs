@@ -29,6 +29,28 @@
 //! lines that begins with a backslash and stands behind another one, lines of less than 8 bytes can stay. Text that was
 //! written earlier, by others, or to the records of workspaces and devices is not redacted.
 //!
+//! # Secrets that nobody named
+//!
+//! [`Secrets::with_patterns`] also redacts what has a well-known form; `(secret: KIND)` is written in its place. The default is not
+//! to. It is found wherever a value is: escaped as in JSON, and split over pieces.
+//!
+//! | Kind | Form |
+//! |---|---|
+//! | `API key` | `sk-` (OpenAI, Anthropic, OpenRouter, DeepSeek), `gsk_`, `xai-`, `pplx-`, `r8_` |
+//! | `Google API key`, `Google token` | `AIza`, `ya29.` |
+//! | `AWS access key` | `AKIA`, `ASIA`, and 16 characters |
+//! | `GitHub token`, `GitLab token` | `ghp_`, `gho_`, `ghu_`, `ghs_`, `ghr_`, `github_pat_`; `glpat-` |
+//! | `Hugging Face token`, `npm token` | `hf_`, `npm_` |
+//! | `Slack token` | `xoxa-`, `xoxb-`, `xoxe-`, `xoxp-`, `xoxr-`, `xoxs-`, `xapp-` |
+//! | `Stripe key` | `sk_live_`, `sk_test_`, `rk_live_`, `rk_test_` |
+//! | `JWT` | two or three parts of Base64, or five, of which the first begins with `eyJ` |
+//! | `private key` | the PEM text between `BEGIN` and `END`; without an end, what looks like the rest of it |
+//!
+//! The beginning must stand at the start of a word, and what follows must have the length and the characters of its kind. A form
+//! says nothing of a secret without one: a password, the secret half of an AWS key, and the keys of Azure, Mistral and Cohere stay. Of a
+//! private key of more than 16 KiB the rest stays, and a longer JWT stays whole. What looks like a key and is none is redacted,
+//! too.
+//!
 //! ```
 //! use std::collections::BTreeMap;
 //! use agent_core::WorkspaceId;
@@ -47,6 +69,7 @@
 mod content;
 mod escapes;
 mod known;
+mod patterns;
 mod pieces;
 mod redact;
 mod secret;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::secrets::known::Known;
-use crate::secrets::secret::SecretName;
+use crate::secrets::patterns::Mark;
 use agent_core::json::RawJson;
 
 /// Returns the text with values replaced by names, also those with escapes of JSON.
@@ -14,17 +14,13 @@ pub(super) fn text<'a>(known: &Known, text: &'a str) -> Cow<'a, str> {
     }
     let mut out = String::with_capacity(text.len());
     let mut done = 0;
-    for (at, name) in found {
+    for (at, mark) in found {
         out.push_str(&text[done..at.start]);
-        out.push_str(&shown(name));
+        out.push_str(&mark.to_string());
         done = at.end;
     }
     out.push_str(&text[done..]);
     Cow::Owned(out)
-}
-
-pub(super) fn shown(name: &SecretName) -> String {
-    format!("(secret {name})")
 }
 
 /// Returns the JSON with values replaced by names, in its texts, numbers and keys; `None` if it contains no value. The
@@ -55,7 +51,7 @@ fn tokens(known: &Known, source: &str, outer: usize) -> Option<String> {
         };
         if let Some((length, name)) = document {
             found = true;
-            out.push_str(&quoted(shown(name)));
+            out.push_str(&quoted(Mark::Named(name).to_string()));
             at += length;
             continue;
         }
@@ -224,7 +220,7 @@ mod tests {
             (r"x \u0063orrect horse", 20),
             ("x corr", 2),
         ] {
-            assert_eq!(given.complete_prefix(source), kept, "{source}");
+            assert_eq!(given.complete_prefix(0, source), kept, "{source}");
         }
     }
 
@@ -251,7 +247,7 @@ mod tests {
             let source: String = "correct horse".chars().zip(how).map(spell).collect();
             let marked = format!("<{source}>");
             prop_assert_eq!(text(&given, &marked), "<(secret a)>");
-            prop_assert_eq!(given.complete_prefix(&source[..source.len() - 1]), 0);
+            prop_assert_eq!(given.complete_prefix(0, &source[..source.len() - 1]), 0);
         }
 
         /// A value is redacted in JSON of any shape, and the text around it is unchanged.

@@ -72,6 +72,25 @@ impl Secrets {
         Self { source: Arc::new(source), given: Arc::default() }
     }
 
+    /// Also redacts, from now on and in all clones, what nobody gave out but has a well-known form: keys of providers and
+    /// of clouds, JWTs, and PEM private keys. `(secret: KIND)` is written in its place. The default is not to.
+    ///
+    /// The [module](crate::secrets) says which forms are recognized.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    /// use agent_runtime::secrets::Secrets;
+    ///
+    /// let secrets = Secrets::new(BTreeMap::new()).with_patterns();
+    /// let said = "key AKIAIOSFODNN7EXAMPLE was refused";
+    /// assert_eq!(secrets.redact(said), "key (secret: AWS access key) was refused");
+    /// ```
+    #[must_use]
+    pub fn with_patterns(self) -> Self {
+        self.given.write().unwrap_or_else(PoisonError::into_inner).add_patterns();
+        self
+    }
+
     /// Returns the value of a secret. From then on the value is redacted by these secrets and all their clones.
     ///
     /// ```
@@ -130,7 +149,7 @@ impl Secrets {
 
     /// Returns the number of bytes of a cut text that can be kept. The rest may be the beginning of a value.
     pub fn complete_prefix(&self, text: &str) -> usize {
-        self.given().complete_prefix(text)
+        self.given().complete_prefix(0, text)
     }
 
     /// Redacts JSON: returns it with `(secret NAME)` in place of each value in its texts, keys and numbers.

@@ -26,7 +26,7 @@ use crate::common::listening::listen;
 use crate::common::{calls, check_log, device, dialogue, read, try_read};
 
 /// With a quote and a line break, so that it stands in JSON in another form than in memory.
-const VALUE: &str = "ghp_\"0123\n456789";
+pub(crate) const VALUE: &str = "ghp_\"0123\n456789";
 /// As JSON has it.
 const ESCAPED: &str = "ghp_\\\"0123\\n456789";
 
@@ -40,7 +40,7 @@ fn known() -> Secrets {
 
 /// Tools that are careless with what they were given.
 #[derive(Debug, Default)]
-struct Careless {
+pub(crate) struct Careless {
     last: Mutex<String>,
 }
 
@@ -81,7 +81,7 @@ impl Plugin for Careless {
 
 /// Every span and event of the library with all fields, as text.
 #[derive(Clone, Debug, Default)]
-struct Log(Arc<Mutex<String>>);
+pub(crate) struct Log(pub(crate) Arc<Mutex<String>>);
 
 impl Visit for Log {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
@@ -116,7 +116,7 @@ impl Subscriber for Log {
 
 /// All bytes of all files below a folder, of one look at which none of them vanished: a store that was dropped puts its files
 /// in order behind its last handle.
-fn bytes(folder: &Path) -> Vec<u8> {
+pub(crate) fn bytes(folder: &Path) -> Vec<u8> {
     fn all(folder: &Path, out: &mut Vec<u8>) -> std::io::Result<()> {
         for entry in std::fs::read_dir(folder)? {
             let path = entry?.path();
@@ -138,7 +138,7 @@ fn bytes(folder: &Path) -> Vec<u8> {
     panic!("files in {} vanish for ever", folder.display());
 }
 
-fn assert_hidden(what: &str, text: &[u8]) {
+pub(crate) fn assert_hidden(what: &str, text: &[u8]) {
     for form in [VALUE, ESCAPED, "0123\n4567", "0123\\n4567", "0123\\\\n4567"] {
         let found = text.windows(form.len()).any(|window| window == form.as_bytes());
         assert!(!found, "{what} holds the value");

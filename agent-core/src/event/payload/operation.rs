@@ -31,6 +31,8 @@ words! {
         PurgeSession = "session.purge",
         /// Removal of all data of a tenant.
         DeleteTenant = "tenant.delete",
+        /// Reading of the value of a secret.
+        ReadSecret = "secret.read",
         /// Operation of a newer version of this library.
         Newer = "newer",
     } newer = Some(Self::Newer)
@@ -80,9 +82,21 @@ impl RemovedObjects {
     }
 }
 
+/// Version of a secret, by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SecretVersion {
+    /// Name of the secret.
+    pub name: String,
+    /// Number of the version.
+    pub version: u64,
+}
+
 /// Payload of `session.operation_audited`: the announcement of an operation, or its outcome.
 ///
-/// Holds only ids, names of devices and tenants, and numbers: no texts, and no configuration.
+/// Holds only ids, names of devices, tenants and secrets, and numbers: no texts, no configuration, and no value of a secret.
+///
+/// The reading of a secret has one entry, with its outcome, before the value is given.
 ///
 /// ```
 /// use agent_core::clock::Effects;
@@ -123,6 +137,9 @@ pub struct AuditedOperation {
     /// count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<RemovedObjects>,
+    /// Secret whose value is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretVersion>,
     /// Event that announced the operation before it was done; `None` in that event itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Seq>,
@@ -144,6 +161,7 @@ impl AuditedOperation {
             device: None,
             tenant: None,
             removed: None,
+            secret: None,
             begun: None,
             outcome: None,
             error: None,
@@ -165,6 +183,12 @@ impl AuditedOperation {
 
         /// Sets what was removed with the tenant.
         pub const fn with_removed(objects: RemovedObjects) => removed = Some(objects);
+
+        /// Sets the version of a secret that is read.
+        pub fn with_secret(name: impl Into<String>, version: u64) => secret = Some(SecretVersion { name: name.into(), version });
+
+        /// Sets the outcome of an operation that has one entry.
+        pub const fn with_outcome(outcome: OperationOutcome) => outcome = Some(outcome);
     }
 
     /// Sets the outcome of the operation announced at `begun` and, if it failed, the name of the error's kind.
@@ -175,6 +199,9 @@ impl AuditedOperation {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
+        if let Some(secret) = &self.secret {
+            check_text("name of a secret", &secret.name, 64)?;
+        }
         self.error.as_ref().map_or(Ok(()), |kind| Ok(check_text("kind of error", kind, 64)?))
     }
 }
