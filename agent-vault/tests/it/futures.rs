@@ -1,7 +1,7 @@
 //! Every public future can be sent to another thread. Compiling the list is the test; `docs` checks that it names each.
 #![expect(dead_code, reason = "it is compiled, not called")]
 
-use agent_vault::{Keys, WorkspaceSecrets};
+use agent_vault::{Keys, Vault, VaultConfig, WorkspaceSecrets};
 
 fn send(_: impl Future + Send) {}
 
@@ -14,6 +14,10 @@ fn agent_vault() {
     send(Keys::drop_session(of(), of()));
     send(Keys::rotate(of()));
     send(Keys::rotate_tenant_key(of()));
+
+    send(Vault::open(of(), of()));
+    send(Vault::rotate(of()));
+    send(VaultConfig::open_vault(of()));
 
     send(WorkspaceSecrets::names(of(), of()));
     send(WorkspaceSecrets::remove(of(), of(), of()));
