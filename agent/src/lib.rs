@@ -85,6 +85,8 @@ pub use agent_storage_postgres::{PostgresConfig, PostgresStore};
 pub use agent_storage_s3::{IndexedField, Requests, S3Config, S3Store};
 #[cfg(feature = "sqlite")]
 pub use agent_storage_sqlite::SqliteStore;
+#[cfg(feature = "vault")]
+pub use agent_vault as vault;
 pub use {agent_admin as admin, agent_core as core, agent_runtime as runtime, agent_workspace as workspace};
 
 pub use agent_core::search::{Search, SearchPage};

@@ -97,5 +97,9 @@ pub async fn open_storage(url: &str) -> Result<Storage> {
 ///
 /// As for [`open_storage`].
 pub async fn open_backend(url: &str) -> Result<Arc<dyn Backend>> {
+    #[cfg(feature = "vault")]
+    if let Some(vault) = agent_vault::VaultConfig::from_url(url, |url| registry().parse(url))? {
+        return agent_core::store::BackendConfig::open(&vault).await;
+    }
     registry().parse(url)?.open().await
 }

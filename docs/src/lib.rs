@@ -37,6 +37,10 @@ pub mod architecture {}
 #[doc = include_str!("../operations.md")]
 pub mod operations {}
 
+/// `docs/threats.md`.
+#[doc = include_str!("../threats.md")]
+pub mod threats {}
+
 /// `docs/stability.md`.
 #[doc = include_str!("../stability.md")]
 pub mod stability {}

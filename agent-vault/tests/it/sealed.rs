@@ -1,6 +1,5 @@
 //! Sealed sessions, as the store around which an encrypted one is sees them, and as somebody changes them there.
 
-use std::fs;
 use std::sync::{Arc, Mutex};
 
 use agent_core::clock::Effects;
@@ -13,11 +12,11 @@ use agent_core::model::{
 use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
-    BindingQuery, ContentHash, DeletedTenant, EventPage, Page, Purge, PutBlob, ReadBlob, ReadEvents,
-    SessionQuery, SessionStoreWrapper, WorkspaceQuery,
+    BlobContent, BlobQuery, BlobStore, BlobStoreWrapper, DeletedTenant, EventPage, Page, Purge, PutBlob,
+    ReadBlob, ReadEvents, SessionQuery, SessionStoreWrapper, WorkspaceQuery,
 };
 use agent_core::{
-    Backend, Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Storage,
+    Backend, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Storage,
     TenantId, WorkspaceId, async_trait,
 };
 use agent_vault::{KeyRing, Vault};
@@ -211,15 +210,25 @@ async fn a_sealed_session_is_not_written_without_keys() {
     assert_eq!(raw.sessions.load(session.id).await.unwrap(), now);
 }
 
-/// A store whose events somebody changes before they are read.
+/// A store in which somebody changes what is read.
 #[derive(Clone, Debug)]
 struct Forged {
     inner: Arc<MemoryStore>,
-    events: Arc<Mutex<Option<Vec<Event>>>>,
+    forgery: Arc<Mutex<Forgery>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Forgery {
+    events: Option<Vec<Event>>,
+    record: Option<SessionRecord>,
+    /// Places of a blob's bytes that are exchanged, and a length.
+    bytes: Option<(usize, usize, usize)>,
+    /// Place of a blob's byte that is changed.
+    byte: Option<usize>,
 }
 
 #[derive(Debug)]
-struct ForgedSessions(Arc<dyn SessionStore>, Arc<Mutex<Option<Vec<Event>>>>);
+struct ForgedSessions(Arc<dyn SessionStore>, Arc<Mutex<Forgery>>);
 
 #[async_trait]
 impl SessionStoreWrapper for ForgedSessions {
@@ -228,11 +237,50 @@ impl SessionStoreWrapper for ForgedSessions {
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
-        let forged = self.1.lock().unwrap().clone();
+        let forged = self.1.lock().unwrap().events.clone();
         match forged {
             Some(events) => Ok(EventPage::new(events)),
             None => self.0.read(id, read).await,
         }
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
+        let forged = self.1.lock().unwrap().record.clone();
+        match forged {
+            Some(record) => Ok(Arc::new(record)),
+            None => self.0.load(id).await,
+        }
+    }
+
+    fn blobs(&self) -> &dyn BlobStore {
+        self
+    }
+}
+
+#[async_trait]
+impl BlobStoreWrapper for ForgedSessions {
+    fn inner(&self) -> &dyn BlobStore {
+        self.0.blobs()
+    }
+
+    async fn read(&self, read: ReadBlob) -> Result<BlobContent> {
+        let Forgery { bytes: exchanged, byte, .. } = self.1.lock().unwrap().clone();
+        let whole = ReadBlob::new(read.session, read.name);
+        let mut bytes = self.0.blobs().read(whole).await?.into_bytes(1 << 24).await?.to_vec();
+        if let Some((one, other, count)) = exchanged {
+            for n in 0..count {
+                bytes.swap(one + n, other + n);
+            }
+        }
+        if let Some(at) = byte {
+            bytes[at] ^= 1;
+        }
+        let mut content = self.0.blobs().read(read).await?;
+        let (from, to) = (content.range.start as usize, content.range.end as usize);
+        let part = agent_core::store::BlobInfo::of(&bytes[from..to]);
+        let read = ReadBlob::new(SessionId::from_uuid(uuid::Uuid::nil()), part.name);
+        content.content = BlobContent::from_bytes(&read, bytes[from..to].to_vec().into()).content;
+        Ok(content)
     }
 }
 
@@ -240,7 +288,7 @@ impl SessionStoreWrapper for ForgedSessions {
 impl Backend for Forged {
     fn tenant(&self, tenant: &TenantId) -> Storage {
         let storage = Backend::tenant(&*self.inner, tenant);
-        let sessions = ForgedSessions(storage.sessions.store().clone(), self.events.clone());
+        let sessions = ForgedSessions(storage.sessions.store().clone(), self.forgery.clone());
         storage.with_session_store(Arc::new(sessions))
     }
 
@@ -255,14 +303,14 @@ impl Backend for Forged {
 
 impl Forged {
     fn new() -> Self {
-        Self { inner: Arc::new(MemoryStore::new()), events: Arc::default() }
+        Self { inner: Arc::new(MemoryStore::new()), forgery: Arc::default() }
     }
 
     /// Reads a session whose events are these.
     async fn read(&self, storage: &Storage, id: SessionId, events: Vec<Event>) -> Result<EventPage> {
-        *self.events.lock().unwrap() = Some(events);
+        self.forgery.lock().unwrap().events = Some(events);
         let read = storage.sessions.read(id, ReadEvents::first(100)).await;
-        *self.events.lock().unwrap() = None;
+        self.forgery.lock().unwrap().events = None;
         read
     }
 }
@@ -352,7 +400,6 @@ async fn a_moved_event_is_corrupt() {
     assert_eq!((page.events.len(), page.damaged.len()), (2, 1));
 }
 
-/// The record that a store keeps is a cache; what is changed in it is noticed where it is a word, and never taken for one.
 #[tokio::test]
 async fn sealed_twice_has_the_same_bytes() {
     let effects = Effects::default();
@@ -423,27 +470,111 @@ async fn a_dropped_key_leaves_nothing_to_read_and_the_session_can_be_purged() {
     }
 }
 
+/// The record that a store keeps is a cache. A word that is changed or moved in it is noticed, and none in the open is taken for one.
+#[tokio::test]
+async fn a_forged_record_is_corrupt() {
+    let forged = Forged::new();
+    let vault = Vault::open(Arc::new(forged.clone()), ring()).await.unwrap();
+    let storage = vault.tenant(&acme());
+    let (session, other) = (wordy(&storage).await, wordy(&storage).await);
+    let raw = Backend::tenant(&*forged.inner, &acme()).sessions;
+    let (now, foreign) = (raw.load(session.id).await.unwrap(), raw.load(other.id).await.unwrap());
+    let title = |record: &SessionRecord| record.attributes.title.clone();
+    type Change<'a> = Box<dyn Fn(&mut SessionRecord) + 'a>;
+    let changes: Vec<(&str, Change<'_>)> = vec![
+        ("a title in the open", Box::new(|it| it.attributes.title = Some(Title::by_user("Pay me")))),
+        ("the title of another session", Box::new(|it| it.attributes.title = title(&foreign))),
+        (
+            "a preview as title",
+            Box::new(|it| {
+                it.attributes.title = Some(Title::by_user(it.preview.clone().unwrap()));
+            }),
+        ),
+        (
+            "a choice as question",
+            Box::new(|it| {
+                let action = it.action.as_mut().unwrap();
+                action.question = action.choices[0].clone();
+            }),
+        ),
+        (
+            "labels of another session",
+            Box::new(|it| it.attributes.labels = foreign.attributes.labels.clone()),
+        ),
+        (
+            "a label without text",
+            Box::new(|it| {
+                it.attributes
+                    .labels
+                    .insert("~AAAAAAAAAAAAAAAAAAAAAA".into(), "~AAAAAAAAAAAAAAAAAAAAAA".into());
+            }),
+        ),
+        (
+            "a text without label",
+            Box::new(|it| {
+                it.attributes.labels.pop_first();
+            }),
+        ),
+        (
+            "metadata in the open",
+            Box::new(|it| {
+                it.attributes.metadata.insert("paid", RawJson::constant("true"));
+            }),
+        ),
+        ("a document in the open", Box::new(|it| it.documents[0].name = "plan".into())),
+        ("no key", Box::new(|it| it.sealed_by = None)),
+        ("the key of another session", Box::new(|it| it.sealed_by.clone_from(&foreign.sealed_by))),
+    ];
+    for (what, change) in changes {
+        let mut record = SessionRecord::clone(&now);
+        change(&mut record);
+        if what == "labels of another session" {
+            // Equal labels have equal marks, which is what lists compare.
+            assert_eq!(record, *now);
+            continue;
+        }
+        assert_ne!(record, *now, "{what}");
+        forged.forgery.lock().unwrap().record = Some(record);
+        let error = storage.sessions.load(session.id).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Denied), "{what}: {error}");
+        forged.forgery.lock().unwrap().record = None;
+        assert_eq!(storage.sessions.load(session.id).await.unwrap(), session, "{what}");
+    }
+}
+
 #[tokio::test]
 async fn a_changed_blob_is_corrupt() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = agent_storage_fs::FsStore::open(folder.path()).await.unwrap();
-    let vault = Vault::open(Arc::new(store), ring()).await.unwrap();
+    let forged = Forged::new();
+    let vault = Vault::open(Arc::new(forged.clone()), ring()).await.unwrap();
     let storage = vault.tenant(&acme());
-    let session = storage
-        .sessions
-        .create(NewSession::new(storage.effects().new_session_id(), WorkspaceId::DEFAULT))
-        .await
-        .unwrap();
+    let new = NewSession::new(storage.effects().new_session_id(), WorkspaceId::DEFAULT);
+    let session = storage.sessions.create(new).await.unwrap();
     let bytes: Vec<u8> = (0..600_000_u32).map(|n| (n % 251) as u8).collect();
     let put = PutBlob::of_bytes(session.id, bytes.clone());
-    let name = put.blob.name;
+    let (blob, name) = (put.blob, put.blob.name);
     storage.sessions.blobs().put(put).await.unwrap();
+    let read = async |range: std::ops::Range<u64>| {
+        let read = ReadBlob::new(session.id, name).with_range(range);
+        storage.sessions.blobs().read(read).await?.into_bytes(1 << 20).await
+    };
     for range in [0..600_000_u64, 5..6, 262_143..262_145, 262_144..524_288, 599_999..700_000, 3..3] {
-        let read = ReadBlob::new(session.id, name).with_range(range.clone());
-        let found = storage.sessions.blobs().read(read).await.unwrap().into_bytes(1 << 20).await.unwrap();
         let (from, to) = (range.start as usize, (range.end as usize).min(bytes.len()));
-        assert_eq!(found, bytes[from..to], "{range:?}");
+        assert_eq!(read(range.clone()).await.unwrap(), bytes[from..to], "{range:?}");
     }
-    let _ = fs::metadata(folder.path()).unwrap();
-    let _ = (BindingQuery::default(), ContentHash::of(""), Error::invalid(""));
+    // The nonce, the content and the tag of each of three chunks, after a header of 80 bytes.
+    let chunk = (256 << 10) + 40;
+    for at in [80, 80 + 24, 80 + chunk - 1, 80 + chunk, 80 + chunk + 5000, 80 + 2 * chunk + 30] {
+        forged.forgery.lock().unwrap().byte = Some(at);
+        let error = read(0..600_000).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Corrupt, "{at}: {error}");
+    }
+    forged.forgery.lock().unwrap().byte = Some(70);
+    let error = storage.sessions.blobs().list(BlobQuery::new(session.id)).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
+    // Two chunks in the place of each other.
+    *forged.forgery.lock().unwrap() = Forgery { bytes: Some((80, 80 + chunk, chunk)), ..Forgery::default() };
+    assert_eq!(*read(0..10).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    *forged.forgery.lock().unwrap() = Forgery::default();
+    assert_eq!(storage.sessions.blobs().list(BlobQuery::new(session.id)).await.unwrap().items, [blob]);
+    assert_eq!(read(0..600_000).await.unwrap(), bytes);
 }
