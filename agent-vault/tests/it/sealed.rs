@@ -23,23 +23,23 @@ use agent_vault::{KeyRing, Vault};
 
 use crate::support::{STORES, Site};
 
-fn ring() -> KeyRing {
+pub(crate) fn ring() -> KeyRing {
     KeyRing::from_bytes([7; 32])
 }
 
-fn acme() -> TenantId {
+pub(crate) fn acme() -> TenantId {
     "acme".parse().unwrap()
 }
 
 /// A word that nobody may see.
 const WORD: &str = "treasure-4711";
 
-fn secret(of: &str) -> String {
+pub(crate) fn secret(of: &str) -> String {
     format!("{WORD} of {of}")
 }
 
 /// A session with a word in each place where one can be, in a workspace with words, too. Ends with an open question.
-async fn wordy(storage: &Storage) -> Arc<SessionRecord> {
+pub(crate) async fn wordy(storage: &Storage) -> Arc<SessionRecord> {
     let (effects, sessions) = (storage.effects(), &storage.sessions);
     let workspace =
         Workspace::new(effects.new_workspace_id(), secret("name"), effects.new_session_id(), effects.now())
@@ -63,7 +63,7 @@ async fn wordy(storage: &Storage) -> Arc<SessionRecord> {
     let new = NewSession::new(effects.new_session_id(), workspace.id).with_patch(&patch);
     let session = sessions.create(new).await.unwrap();
     let id = session.id;
-    let picture = PutBlob::of_bytes(id, secret("picture").repeat(100_000));
+    let picture = PutBlob::of_bytes(id, secret("picture").repeat(1000));
     let media = Media::blob("image/png", picture.blob.name, picture.blob.bytes).with_name(secret("file"));
     sessions.blobs().put(picture).await.unwrap();
     let document = agent_core::event::DocumentWritten::after(None, secret("document"), Some(secret("text")));

@@ -33,7 +33,12 @@ fn format_numbers_of_the_page_are_those_of_the_code() {
     let others: Vec<_> = numbers.iter().filter(|(form, _)| !known.contains_key(*form)).collect();
     assert_eq!(
         others,
-        [(&"agents and builds", &1), (&"cursor of a list", &2), (&"list of files of an area", &1)]
+        [
+            (&"agents and builds", &1),
+            (&"cursor of a list", &2),
+            (&"list of files of an area", &1),
+            (&"sealed events", &1),
+        ]
     );
     // Each form has its golden files.
     let golden = |form: &str, number: u64| root().join("tests/golden").join(form).join(number.to_string());
@@ -46,6 +51,7 @@ fn format_numbers_of_the_page_are_those_of_the_code() {
         ("state", "state of a session"),
         ("area", "list of files of an area"),
         ("agents", "agents and builds"),
+        ("sealed", "sealed events"),
     ] {
         let path = golden(folder, numbers[form]);
         assert!(path.is_dir(), "{} has no golden files", path.display());
