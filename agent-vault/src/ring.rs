@@ -276,6 +276,6 @@ fn failed(what: &str, path: &Path, error: io::Error) -> Error {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => (ErrorKind::Full, "free some space"),
         _ => (ErrorKind::Unavailable, "try again"),
     };
-    let text = format!("root key file {} cannot be {what}: {error}; {remedy}", path.display());
+    let text = format!("root key file {} cannot be {what}; {remedy}", path.display());
     Error::new(kind, text).with_source(error)
 }

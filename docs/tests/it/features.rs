@@ -56,7 +56,7 @@ fn feature_rows_are_complete_and_their_tests_exist() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Every test that the pages of guarantees and of stability name is a function of a source file.
+/// Every test that the pages of guarantees, of stability and of threats name is a function of a source file.
 #[test]
 fn tests_named_in_the_guarantees_exist() {
     let (mut sources, mut folders) = (Vec::new(), vec![root()]);
@@ -74,7 +74,7 @@ fn tests_named_in_the_guarantees_exist() {
         }
     }
     let known: BTreeSet<_> = sources.iter().flat_map(|source| functions(source)).collect();
-    let page = read("docs/guarantees.md") + &read("docs/stability.md");
+    let page = read("docs/guarantees.md") + &read("docs/stability.md") + &read("docs/threats.md");
     let is_test = |name: &&str| {
         name.matches('_').count() > 1
             && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
