@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use agent_core::store::{ErasableKeys, ErasableRow, pages};
-use agent_core::{Error, Result, SessionId, SessionStore, async_trait};
+use agent_core::{Error, Result, SessionId, SessionStore, WorkspaceId, async_trait};
 use futures::TryStreamExt;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -42,12 +42,17 @@ fn session_of(row: &str) -> Option<SessionId> {
     }
 }
 
+/// Returns whether a row is that of a key, and not of a blob or a secret.
+fn is_key(row: &str) -> bool {
+    row.starts_with("session/") || row.starts_with("tenant/")
+}
+
 impl TenantKeys {
     async fn described(&self, entry: KeyEntry) -> Result<ErasableRow> {
         let KeyEntry { name, text, .. } = entry;
         let session = session_of(&name);
         let row = ErasableRow::new(session, name.clone(), hex(&Sha256::digest(text.as_bytes())), text.len());
-        let Some((start, _)) = text.rsplit_once('.').filter(|_| !name.starts_with("blob/")) else {
+        let Some((start, _)) = text.rsplit_once('.').filter(|_| is_key(&name)) else {
             return Ok(row);
         };
         let key = match session {
@@ -90,6 +95,16 @@ impl ErasableKeys for TenantKeys {
             self.keys.place().drop_key(&row.row).await?;
         }
         self.keys.drop_session(session).await.map(drop)
+    }
+
+    async fn drop_workspace(&self, workspace: WorkspaceId) -> Result<()> {
+        let prefix = format!("secret/{}/{workspace}/", self.keys.tenant_id().as_str());
+        let query = KeyQuery::new().with_prefix(prefix).with_limit(PAGE);
+        let found: Vec<_> = pages(query, |query| self.keys.place().list(query)).try_collect().await?;
+        for entry in found.into_iter().flat_map(|page| page.items) {
+            self.keys.place().drop_key(&entry.name).await?;
+        }
+        Ok(())
     }
 
     fn authenticate(&self, text: &[u8]) -> (String, String) {

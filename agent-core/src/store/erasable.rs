@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Result, SessionId};
+use crate::base::{Result, SessionId, WorkspaceId};
 use crate::store::session::SessionStore;
 
 /// Keys of one tenant of an encrypted backend, which an erasure names, drops and looks for.
@@ -32,6 +32,13 @@ pub trait ErasableKeys: Debug + Send + Sync + 'static {
     ///
     /// Those of the store.
     async fn drop_session(&self, session: SessionId, rows: &[ErasableRow]) -> Result<()>;
+
+    /// Drops what the place of the keys has of a deleted workspace: its secrets. Can be repeated.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    async fn drop_workspace(&self, workspace: WorkspaceId) -> Result<()>;
 
     /// Authenticates a text by a key that follows from the root key of the host. Returns the name of the root key, and the tag in hexadecimal
     /// digits.

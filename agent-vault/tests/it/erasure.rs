@@ -16,8 +16,9 @@ use agent_core::state::SessionState;
 use agent_core::store::{BlobQuery, PutBlob, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{Backend, ErrorKind, OwnerId, SessionId, SessionStoreExt, Storage, TenantId, WorkspaceId};
 use agent_storage_fs::FsStore;
-use agent_vault::{KeyPlace, KeyRing, StorePlace, Vault};
+use agent_vault::{KeyPlace, KeyRing, StorePlace, Vault, WorkspaceSecrets};
 use agent_workspace::erasure::{Eraser, LeftoverKind, Look, Receipt, Subject, verify_erased};
+use agent_workspace::secrets::Secret;
 
 use crate::support::{STORES, Site};
 
@@ -29,7 +30,7 @@ pub(crate) fn acme() -> TenantId {
     "acme".parse().unwrap()
 }
 
-fn ring() -> KeyRing {
+pub(crate) fn ring() -> KeyRing {
     KeyRing::from_bytes([7; 32])
 }
 
@@ -468,5 +469,32 @@ async fn a_verification_finds_each_kind_of_left_over() {
             let found = verify_erased(&*backend, &receipt, Look::new()).await.unwrap();
             assert_eq!(kinds(&found.left), [LeftoverKind::KeyRow].into());
         }
+    }
+}
+
+#[tokio::test]
+async fn the_secrets_of_an_erased_workspace_are_dropped_and_no_others() {
+    for store in STORES {
+        let site = Site::new(store).await;
+        let vault = Arc::new(Vault::open(site.backends[0].clone(), ring()).await.unwrap());
+        let backend: Arc<dyn Backend> = vault.clone();
+        let scene = Scene::new(&*backend).await;
+        let secrets = WorkspaceSecrets::new(
+            vault.keys(&acme()),
+            &backend.tenant(&acme()),
+            "user:host".parse().unwrap(),
+        );
+        let (name, value) = ("github".parse().unwrap(), Secret::new("ghp_0123456789").unwrap());
+        for workspace in [scene.workspace, WorkspaceId::DEFAULT] {
+            secrets.set(workspace, &name, &value, None).await.unwrap();
+        }
+        let receipt = eraser(&backend).run().await.unwrap();
+        assert_eq!(secrets.names(scene.workspace).await.unwrap().len(), 0, "{store}");
+        assert_eq!(secrets.names(WorkspaceId::DEFAULT).await.unwrap().len(), 1, "{store}");
+        assert_eq!(verify_erased(&*backend, &receipt, Look::new()).await.unwrap().left, [], "{store}");
+        // One that comes back is found.
+        secrets.set(scene.workspace, &"gitlab".parse().unwrap(), &value, None).await.unwrap();
+        let found = verify_erased(&*backend, &receipt, Look::new()).await.unwrap();
+        assert_eq!(kinds(&found.left), [LeftoverKind::KeyRow].into(), "{store}");
     }
 }

@@ -14,9 +14,10 @@ use agent_core::{
     Backend, BindingStore, Error, ErrorKind, Result, Revision, SessionId, SessionStore, Storage, TenantId,
     WorkspaceId, WorkspaceStore, WriteOutcome, async_trait,
 };
+use agent_vault::Vault;
 use agent_workspace::erasure::{Eraser, Look, Receipt, Subject, verify_erased};
 
-use crate::erasure::{ALICE, Scene, WORD, acme, eraser, opened};
+use crate::erasure::{ALICE, Scene, WORD, acme, eraser, opened, ring};
 use crate::support::{Cut, Site};
 
 /// Writes of all stores of a backend, of which one is cut.
@@ -162,8 +163,11 @@ async fn cut(store: &str, is_sealed: bool, subject: Option<Subject>, at: usize, 
         Arc::new(CutBackend { under: site.backends[0].clone(), cutter: cutter.clone() });
     let mut host = None;
     let first = match is_sealed {
-        // Opening it writes nothing: the keys are there.
-        true => erased(&eraser(&opened(cutting, true).await), &mut host).await,
+        // The opening makes sure of the keys, and may be cut, too.
+        true => match Vault::open(cutting, ring()).await {
+            Ok(vault) => erased(&eraser(&(Arc::new(vault) as Arc<dyn Backend>)), &mut host).await,
+            Err(error) => Err(error),
+        },
         false => erased(&eraser(&cutting), &mut host).await,
     };
     let what = format!("{store}, sealed {is_sealed}, {cut:?} at {at}");

@@ -234,6 +234,9 @@ impl Person<'_> {
                 gone.insert(*id);
             }
         }
+        for workspace in &planned.workspaces {
+            keys.drop_workspace(*workspace).await?;
+        }
         let rows = keys.find(Some(&gone)).await?;
         for id in gone {
             keys.drop_session(id, &rows).await?;

@@ -209,9 +209,12 @@ impl Search<'_> {
     async fn key_rows(&mut self, keys: &dyn ErasableKeys) -> Result<()> {
         let erased: BTreeSet<_> = self.receipt.sessions.iter().copied().collect();
         let hashes: BTreeSet<_> = self.receipt.keys.iter().map(|row| row.sha256.as_str()).collect();
+        let workspaces: Vec<_> = self.receipt.workspaces.iter().map(|id| format!("/{id}/")).collect();
         for row in keys.find(None).await? {
-            let is_left =
-                row.session.is_some_and(|id| erased.contains(&id)) || hashes.contains(row.sha256.as_str());
+            let is_secret = workspaces.iter().any(|workspace| row.row.contains(workspace));
+            let is_left = is_secret
+                || row.session.is_some_and(|id| erased.contains(&id))
+                || hashes.contains(row.sha256.as_str());
             if is_left {
                 self.add(LeftoverKind::KeyRow, "the row is there", format!("key row {}", row.row));
             }
