@@ -25,6 +25,7 @@ mod address;
 mod blob_store;
 mod blobs;
 mod cipher;
+mod erasure;
 mod keys;
 #[cfg(test)]
 mod keys_tests;

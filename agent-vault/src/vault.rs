@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use agent_core::store::{Damaged, DeletedTenant, Page, Pending};
+use agent_core::store::{Damaged, DeletedTenant, ErasableKeys, Page, Pending};
 use agent_core::{Backend, Error, Result, Storage, TenantId, Timestamp, WriteOutcome, async_trait};
 use sha2::{Digest, Sha256};
 
+use crate::erasure::TenantKeys;
 use crate::keys::Keys;
 use crate::ring::KeyRing;
 use crate::sessions::SealedSessions;
@@ -193,5 +194,10 @@ impl Backend for Vault {
 
     async fn close(&self) -> Result<()> {
         self.inner.close().await
+    }
+
+    fn erasable_keys(&self, tenant: &TenantId) -> Option<Arc<dyn ErasableKeys>> {
+        let (keys, ring) = (self.keys(tenant), self.ring.clone());
+        Some(Arc::new(TenantKeys { keys, ring, stored: self.inner.tenant(tenant).sessions.store().clone() }))
     }
 }

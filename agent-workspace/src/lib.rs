@@ -26,6 +26,7 @@
 //! - [`agents`]: agents by name and source, and their builds.
 //! - [`mounts`], [`secrets`]: what a session may use.
 //! - [`retention`]: deletion, erasure, deletion by age, removal of what crashes left.
+//! - [`erasure`]: erasure of a person or a tenant, with a receipt, and its verification.
 //! - [`blobs`]: large content outside of the log.
 //! - [`configuration`]: layers of TOML. [`views`]: what a user interface reads.
 
@@ -36,6 +37,7 @@ pub mod branches;
 pub mod configuration;
 mod contested;
 pub mod documents;
+pub mod erasure;
 pub mod files;
 pub mod keys;
 pub mod learnings;

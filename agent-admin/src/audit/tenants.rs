@@ -11,7 +11,7 @@ use crate::audit::stores::audited;
 use agent_core::event::{AuditedOperation, Operation, OperationOutcome, RemovedObjects};
 use agent_core::model::Actor;
 use agent_core::store::{
-    BindingQuery, Damaged, DeletedTenant, PAGE_MAX, Page, Pending, SessionQuery, WorkspaceQuery, pages,
+    BindingQuery, Damaged, DeletedTenant, ErasableKeys, PAGE_MAX, Page, Pending, SessionQuery, WorkspaceQuery, pages,
 };
 use agent_core::{Backend, Error, ErrorKind, Result, Storage, TenantId, Timestamp};
 
@@ -100,6 +100,10 @@ impl Backend for AuditedBackend {
 
     async fn erase_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
         self.around(tenant, self.backend.erase_tenant(tenant)).await
+    }
+
+    fn erasable_keys(&self, tenant: &TenantId) -> Option<Arc<dyn ErasableKeys>> {
+        self.backend.erasable_keys(tenant)
     }
 
     async fn maintain(&self) -> Result<Vec<Pending>> {

@@ -10,6 +10,7 @@ mod copy;
 mod demo;
 mod device;
 mod endings;
+mod erase;
 mod files;
 mod hold;
 mod key;
@@ -27,6 +28,7 @@ mod upgrade;
 mod verify;
 mod workspace;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use agent_core::{Backend, ErrorKind};
@@ -44,6 +46,7 @@ use area::AreaCommand;
 use audit::AuditCommand;
 use config::ConfigCommand;
 use device::DeviceCommand;
+use erase::EraseCommand;
 use key::KeyCommand;
 use search::{IndexCommand, SearchCommand};
 use session::SessionCommand;
@@ -88,6 +91,13 @@ pub(crate) enum Command {
     /// Make, show and replace root keys of encrypted stores
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Erase all that a person or a tenant has, and write a receipt
+    ///
+    /// Deletes the sessions, removes their bytes, drops their keys if the store is encrypted, and writes what was erased to a
+    /// receipt, which `chat verify --erased` checks. What a fork of somebody else reads is kept and named. A command that was cut
+    /// off is completed by the same command; until then the store has one tenant more, `erasure-` and digits.
+    #[command(subcommand)]
+    Erase(EraseCommand),
     /// Show the configuration that applies
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -168,10 +178,19 @@ pub(crate) enum Command {
     ///
     /// Changes nothing. Other processes may use the store meanwhile. Work that the store has put off is named as pending,
     /// which is no damage. With --all-tenants, a SQLite file is checked once, not for each tenant.
-    #[command(after_help = examples!("chat verify", "chat verify --all-tenants --json"))]
+    ///
+    /// With --erased, looks for what an erasure left instead: key rows, sessions, events and blobs of its receipt, and in all
+    /// files of the store the texts of the dropped keys, and the words of --words.
+    #[command(after_help = examples!("chat verify", "chat verify --all-tenants --json", "chat verify --erased alice.json --words alice.txt"))]
     Verify {
         #[command(flatten)]
         tenants: AllTenants,
+        /// Receipt of `chat erase`
+        #[arg(long, value_name = "RECEIPT", conflicts_with = "all_tenants")]
+        erased: Option<PathBuf>,
+        /// File with words that nothing may hold, one on a line
+        #[arg(long, value_name = "FILE", requires = "erased")]
+        words: Option<PathBuf>,
     },
     /// Rebuild records and lists from the logs of the sessions
     ///
@@ -221,6 +240,10 @@ pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Comman
         }
         Command::Copy(copy) => copy.run(args, args.tenant.as_ref()).await,
         Command::Tenant(tenant) => tenant.run(args).await,
+        Command::Erase(erase) => erase.run(args).await,
+        Command::Verify { erased: Some(receipt), words, .. } => {
+            erase::verify(args, &receipt, words.as_deref()).await
+        }
         Command::Backup(backup) => backup.run(args).await,
         Command::Upgrade => upgrade::run(args).await,
         Command::Maintain => maintain::run(args).await,
@@ -249,7 +272,14 @@ impl Command {
     fn refuse_owner(&self, args: &Args) -> Result<()> {
         let is_of_tenants = matches!(
             self,
-            Self::Copy(_) | Self::Tenant(_) | Self::Backup(_) | Self::Upgrade | Self::Maintain | Self::Key(_)
+            Self::Copy(_)
+                | Self::Tenant(_)
+                | Self::Erase(_)
+                | Self::Verify { erased: Some(_), .. }
+                | Self::Backup(_)
+                | Self::Upgrade
+                | Self::Maintain
+                | Self::Key(_)
         );
         match args.owner.is_some() && is_of_tenants {
             true => Err(Failure::new(
@@ -287,7 +317,7 @@ impl Command {
             | Self::Index(IndexCommand { tenants, .. })
             | Self::Sizes(SizesCommand { tenants, .. })
             | Self::Sweep(sweep::Sweep { tenants, .. })
-            | Self::Verify { tenants }
+            | Self::Verify { tenants, .. }
             | Self::Rebuild { tenants } => Some(tenants),
             _ => None,
         }
@@ -400,6 +430,7 @@ async fn on_site(command: Command, site: &Site<'_>, is_shared_checked: bool) -> 
         Command::Acp(_)
         | Command::Copy(_)
         | Command::Tenant(_)
+        | Command::Erase(_)
         | Command::Backup(_)
         | Command::Upgrade
         | Command::Maintain

@@ -12,6 +12,7 @@ mod consent;
 mod damage;
 mod devices;
 #[cfg(unix)]
+mod erasure;
 mod files;
 mod general;
 mod holds;

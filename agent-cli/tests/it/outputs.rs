@@ -42,6 +42,9 @@ const COMMANDS: &[&[&str]] = &[
     &["tenant", "export", "default", "sqlite:FOLDER/copy.db"],
     &["tenant", "delete", "default", "--yes"],
     &["tenant", "audit"],
+    &["erase", "owner", "alice", "--receipt", "FOLDER/receipt.json", "--yes"],
+    &["erase", "creator", "user:laptop", "--receipt", "FOLDER/receipt.json", "--yes"],
+    &["erase", "tenant", "default", "--receipt", "FOLDER/receipt.json", "--yes"],
     &["config", "show", "--config", "FOLDER/host.toml"],
     &["copy", "STORE", "sqlite:FOLDER/copy.db"],
     &["backup", "FOLDER/backup.db"],
@@ -57,6 +60,7 @@ const COMMANDS: &[&[&str]] = &[
     &["sizes"],
     &["upgrade"],
     &["verify"],
+    &["verify", "--erased", "FOLDER/bob.json"],
     &["maintain"],
     &["rebuild"],
     &["completions", "bash"],
@@ -96,6 +100,10 @@ impl Stocked {
         fs::write(folder.join("document.json"), site.ok(&["session", "export", &id])).unwrap();
         let files = site.json(&["session", "files", &id]);
         let file = files["items"][0]["file"].as_str().unwrap().to_owned();
+        for owner in ["alice", "bob"] {
+            assert_eq!(site.typed(&["--owner", owner], "hello\n").code, 0);
+        }
+        site.ok(&["erase", "owner", "bob", "--receipt", "bob.json", "--yes"]);
         let bytes = fs::read(folder.join("data.db")).unwrap();
         site.ok(&["key", "new", folder.join("root.key").to_str().unwrap()]);
         Self { site, id, file, fork, workspace, bytes }
@@ -105,7 +113,7 @@ impl Stocked {
     fn run(&self, words: &[&str], json: bool, out: Stdio) -> Ran {
         let folder = self.site.path();
         fs::write(folder.join("data.db"), &self.bytes).unwrap();
-        for name in ["out.json", "copy.db", "backup.db", "new.key"] {
+        for name in ["out.json", "copy.db", "backup.db", "new.key", "receipt.json"] {
             let _ = fs::remove_file(folder.join(name));
         }
         let words: Vec<_> = words

@@ -86,7 +86,8 @@ record! {
     id: SessionId, always, kept;
     /// Workspace that the session belongs to.
     workspace: WorkspaceId, always, kept;
-    /// Owner of the session; never changes. `None` for a session of the whole tenant.
+    /// Owner of the session; never changes, but that an erasure puts a [pseudonym](crate::store::Purge::with_pseudonym) into the tombstone. `None`
+    /// for a session of the whole tenant.
     owner: Option<OwnerId>, unless_default, kept;
     /// Name of the key by which the words of the session are [sealed](crate::sealing), as an encrypted store keeps them. No record
     /// that such a store returns has it.

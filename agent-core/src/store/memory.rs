@@ -305,7 +305,7 @@ impl SessionStore for MemoryStore {
         purge.check(&log.record)?;
         let before = log.events.len();
         log.events.retain(|event| event.seq <= purge.keep_through);
-        log.record = Arc::new(log.record.tombstone());
+        log.record = Arc::new(purge.tombstone_of(&log.record));
         let removed = before - log.events.len();
         data.sweep_blobs(SweepBlobs::of(purge.session));
         Ok(Purged::new(removed as u64))

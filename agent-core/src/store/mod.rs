@@ -8,6 +8,7 @@ pub(crate) mod binding;
 pub(crate) mod blob;
 pub(crate) mod blob_store;
 pub(crate) mod compact;
+pub(crate) mod erasable;
 pub(crate) mod ext;
 pub(crate) mod fork;
 pub(crate) mod heads;
@@ -44,6 +45,7 @@ pub use blob::{
     SweptBlobs,
 };
 pub use blob_store::BlobStore;
+pub use erasable::{ErasableKeys, ErasableRow};
 pub use heads::Heads;
 pub use hidden::{HiddenSession, WorkspaceArea};
 pub use history::{check_position, coming_events, next_events, own_events};

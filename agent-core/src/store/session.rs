@@ -561,12 +561,14 @@ pub struct Purge {
     /// True to also remove copies of the bytes in unused parts of the store's files, at once, if necessary by rewriting a
     /// whole file; see [`with_rewrite`](Self::with_rewrite). False by default.
     pub rewrite: bool,
+    /// Name that the tombstone has in the place of its owner's; `None` by default, which keeps the owner.
+    pub pseudonym: Option<OwnerId>,
 }
 
 impl Purge {
     /// Creates a request to remove all events of `session` that no living fork reads.
     pub fn new(session: SessionId, head: Seq) -> Self {
-        Self { session, head, keep_through: Seq::ZERO, rewrite: false }
+        Self { session, head, keep_through: Seq::ZERO, rewrite: false, pseudonym: None }
     }
 
     /// For backends: checks that the session is deleted, and that its head is still the given one.
@@ -602,6 +604,22 @@ impl Purge {
 
         /// Keeps the events up to `keep` in any case.
         pub fn with_keep_through(keep: Seq) => keep_through = keep;
+
+        /// Also replaces the owner's name in the tombstone, for an erasure. A session without an owner gets none.
+        ///
+        /// Nobody is this owner, so that the session is absent to every owner from then on. A store that cannot change the owner keeps
+        /// it: whoever needs to know reads the record.
+        pub fn with_pseudonym(name: OwnerId) => pseudonym = Some(name);
+    }
+
+    /// For backends: returns what remains of the record: its [tombstone](SessionRecord::tombstone), with the pseudonym if there is one.
+    #[must_use]
+    pub fn tombstone_of(&self, session: &SessionRecord) -> SessionRecord {
+        let mut tombstone = session.tombstone();
+        if let (Some(owner), Some(name)) = (&mut tombstone.owner, &self.pseudonym) {
+            owner.clone_from(name);
+        }
+        tombstone
     }
 }
 

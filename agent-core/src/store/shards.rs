@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use futures::future::{join_all, try_join_all};
 
 use crate::base::{Error, Result, TenantId, Timestamp};
+use crate::store::erasable::ErasableKeys;
 use crate::store::maintenance::Pending;
 use crate::store::page::{Damaged, Page};
 use crate::store::storage::{Backend, DeletedTenant, Storage};
@@ -138,6 +139,10 @@ impl Backend for Shards {
 
     async fn erase_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
         self.of(tenant).erase_tenant(tenant).await
+    }
+
+    fn erasable_keys(&self, tenant: &TenantId) -> Option<Arc<dyn ErasableKeys>> {
+        self.of(tenant).erasable_keys(tenant)
     }
 
     /// Maintains all shards, and returns the first error when all have ended.

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use crate::base::{Effects, OwnerId, Result, TenantId, Timestamp};
 use crate::store::binding::BindingStore;
+use crate::store::erasable::ErasableKeys;
 use crate::store::maintenance::Pending;
 use crate::store::page::{Damaged, Page};
 use crate::store::session::SessionStore;
@@ -365,6 +366,14 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// The default does nothing.
     async fn close(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Returns the keys of a tenant, if the backend is encrypted, for an erasure that also drops them. No I/O.
+    ///
+    /// The default returns `None`. A wrapper of a backend returns those of the wrapped one.
+    fn erasable_keys(&self, tenant: &TenantId) -> Option<Arc<dyn ErasableKeys>> {
+        let _ = tenant;
+        None
     }
 }
 

@@ -60,7 +60,7 @@ fn purge_locked(tenant: &Tenant, open: &mut OpenFiles, purge: &Purge) -> Result<
     let (env, owner) = (&tenant.env, tenant.layout.owner(purge.session));
     let Some(state) = open.refresh()? else { return Ok(None) };
     purge.check(&state.record)?;
-    let (tombstone, purged) = (state.record.tombstone(), state.purged);
+    let (tombstone, purged) = (purge.tombstone_of(&state.record), state.purged);
     let is_buried = purged && *state.record == tombstone;
     // The log will be another file.
     open.leave();

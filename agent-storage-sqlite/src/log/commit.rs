@@ -169,7 +169,7 @@ pub(crate) fn purge(conn: &Connection, known: &Known, tenant: &Arc<str>, purge: 
     let StoredSession { log, session, .. } =
         current(conn, known, tenant, id)?.ok_or_else(|| no_session(id))?;
     purge.check(&session)?;
-    let tombstone = session.tombstone();
+    let tombstone = purge.tombstone_of(&session);
     removal::purge(conn, tenant, &session, log, purge.keep_through)?;
     let keep = int(purge.keep_through.get());
     let id = id.to_string();
@@ -178,8 +178,8 @@ pub(crate) fn purge(conn: &Connection, known: &Known, tenant: &Arc<str>, purge: 
     let before = first_number(conn, sql, params![tenant, id])?;
     bury(conn, tenant, &tombstone, keep)?;
     let kept = first_number(conn, sql, params![tenant, id])?;
-    // The first purge also takes the texts of the record.
-    if removed > 0 || before != kept {
+    // The first purge also takes the texts of the record, a later one may take the owner's name.
+    if removed > 0 || before != kept || tombstone.owner != session.owner {
         rewrites::mark(conn)?;
     }
     // Includes the row of the record, with its columns and labels.

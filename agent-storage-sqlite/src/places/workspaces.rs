@@ -122,7 +122,7 @@ pub(crate) fn touch(conn: &Connection, tenant: &str, id: WorkspaceId, at: Timest
 }
 
 pub(crate) fn delete(conn: &Connection, tenant: &str, id: WorkspaceId) -> Step<()> {
-    let sql = "SELECT record IS NOT NULL OR config IS NOT NULL FROM workspaces WHERE tenant = ? AND id = ?";
+    let sql = "SELECT record IS NOT NULL OR config IS NOT NULL OR owner > '' FROM workspaces WHERE tenant = ? AND id = ?";
     match first_number(conn, sql, params![tenant, key(id)])? {
         None => return Err(no_workspace(id).into()),
         Some(0) => {}
@@ -130,7 +130,7 @@ pub(crate) fn delete(conn: &Connection, tenant: &str, id: WorkspaceId) -> Step<(
     }
     execute(
         conn,
-        "UPDATE workspaces SET status = ?, name = NULL, crc = NULL, record = NULL, config_crc = NULL, config = NULL \
+        "UPDATE workspaces SET status = ?, owner = '', name = NULL, crc = NULL, record = NULL, config_crc = NULL, config = NULL \
          WHERE tenant = ? AND id = ?",
         params![DELETED, tenant, key(id)],
     )?;

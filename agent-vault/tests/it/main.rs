@@ -1,6 +1,8 @@
 //! Every test of the crate's public part.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod erasure;
+mod erasure_cut;
 mod futures;
 mod golden;
 mod place;

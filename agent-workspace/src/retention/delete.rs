@@ -99,7 +99,8 @@ impl WorkspaceManager {
         self.delete_one(id).await
     }
 
-    async fn delete_one(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
+    /// Deletes a session, also a hidden or a damaged one.
+    pub(crate) async fn delete_one(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         let (sessions, reason) = (&self.storage.sessions, Reason::UserDeleted);
         match sessions.trigger(id, Trigger::Delete(reason)).await {
             Err(error) if *error.kind() == ErrorKind::Corrupt => {

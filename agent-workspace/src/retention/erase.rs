@@ -206,7 +206,7 @@ impl WorkspaceManager {
     }
 
     /// Refuses a session whose lease is held by a living holder, unless the lease is the caller's own.
-    async fn check_free(
+    pub(crate) async fn check_free(
         &self,
         now: Arc<SessionRecord>,
         is_own: impl Fn(&Lease) -> bool + Send + Sync,

@@ -184,7 +184,7 @@ fn newer(session: &SessionRecord) -> Option<RetainReason> {
 }
 
 /// Returns whether a session's own log has events, readable or damaged.
-async fn has_events(sessions: &dyn SessionStore, id: SessionId) -> Result<bool> {
+pub(crate) async fn has_events(sessions: &dyn SessionStore, id: SessionId) -> Result<bool> {
     match sessions.read(id, ReadEvents::last(1)).await {
         Err(error) if *error.kind() == ErrorKind::Corrupt => Ok(true),
         page => Ok(!page?.events.is_empty()),

@@ -31,6 +31,7 @@ use agent_workspace::agents::Agents;
 use agent_workspace::areas::DurableArea;
 use agent_workspace::blobs::Spool;
 use agent_workspace::documents::Documents;
+use agent_workspace::erasure::{Eraser, verify_erased};
 use agent_workspace::files::WorkspaceFiles;
 use agent_workspace::learnings::Learnings;
 use agent_workspace::mounts::{effective_mounts, freeze_mounts, inherited_mounts, update_scope};
@@ -184,6 +185,10 @@ fn agent_runtime() {
 }
 
 fn agent_workspace() {
+    send(Eraser::preview(of()));
+    send(Eraser::run(of()));
+    send(Eraser::settle(of()));
+    send(verify_erased(of(), of(), of()));
     send(Agents::register(of(), of(), of(), of()));
     send(Agents::get(of(), of()));
     send(Agents::list(of(), of(), of()));
