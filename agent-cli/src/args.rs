@@ -6,6 +6,7 @@ use std::time::Duration;
 use agent_core::model::{Actor, Role};
 use agent_core::{DeviceId, OwnerId, Storage, TenantId};
 use agent_storage_fs::FsConfig;
+use agent_vault::Vault;
 
 use crate::failure::{Failure, Result};
 use crate::model::ModelName;
@@ -128,6 +129,9 @@ fn tenant(text: &str) -> Result<TenantId, String> {
         true => Err(format!(
             "{tenant} has the audit of tenants, and is for nothing else; `chat tenant audit` shows it"
         )),
+        false if Vault::is_of_keys(&tenant) => {
+            Err(format!("{tenant} has the keys of another tenant, and is for nothing else"))
+        }
         false => Ok(tenant),
     }
 }

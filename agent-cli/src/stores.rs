@@ -166,7 +166,21 @@ impl Address {
 
     /// Opens an existing store with all tenants; creates nothing.
     pub(crate) async fn existing(&self) -> agent_core::Result<Arc<dyn Backend>> {
-        self.with_notice(self.existing.open()).await
+        self.checked(self.with_notice(self.existing.open()).await?).await
+    }
+
+    /// Refuses an encrypted store whose key the address does not name: what is written there without it, nobody with the key opens.
+    async fn checked(&self, store: Arc<dyn Backend>) -> agent_core::Result<Arc<dyn Backend>> {
+        // What cannot be read there is for the command to report.
+        if self.vault.is_some() || !Vault::is_around(&*store).await.unwrap_or(false) {
+            return Ok(store);
+        }
+        store.close().await?;
+        let text = format!(
+            "{0} is encrypted; name the file with its key: --store '{0}?key_file=FILE'",
+            self.shown()
+        );
+        Err(agent_core::Error::new(ErrorKind::Denied, text))
     }
 
     /// Opens an existing store as the source of a copy. An export of the former version is converted in a temporary folder
@@ -250,7 +264,7 @@ impl Address {
 
     /// Opens the store with all tenants; creates it if it does not exist.
     pub(crate) async fn tenants(&self) -> agent_core::Result<Arc<dyn Backend>> {
-        self.with_notice(self.address.open()).await
+        self.checked(self.with_notice(self.address.open()).await?).await
     }
 
     /// Waits for a store; says so once if it takes long, since a server that cannot be reached is tried for a minute.

@@ -65,8 +65,8 @@ mod turn;
 pub use agent::builder::AgentBuilder;
 pub use agent::runtime::AgentRuntime;
 pub use agent_workspace::{
-    NewWorkspace, Resolution, Resolved, WorkspaceManager, agents, areas, configuration, documents, erasure, files,
-    learnings, mounts, retention, secrets, state_payload, views,
+    NewWorkspace, Resolution, Resolved, WorkspaceManager, agents, areas, configuration, documents, erasure,
+    files, learnings, mounts, retention, secrets, state_payload, views,
 };
 pub use config::{Config, Limits, OnStoreError, Retry, ToolPolicy};
 pub use conversation::answer::ActionAnswer;

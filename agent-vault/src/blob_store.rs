@@ -134,7 +134,12 @@ impl BlobStoreWrapper for SealedSessions {
 
     async fn read(&self, read: ReadBlob) -> Result<BlobContent> {
         let session = read.session;
-        let Some(cipher) = self.keys.session(session).await? else { return Err(read.not_found()) };
+        let cipher = match self.keys.session(session).await {
+            Ok(Some(cipher)) => cipher,
+            Ok(None) => return Err(read.not_found()),
+            Err(error) if *error.kind() == ErrorKind::Deleted => return Err(read.not_found()),
+            Err(error) => return Err(error),
+        };
         let Some(blob) = find(&self.keys, &cipher, session, read.name).await? else {
             return Err(read.not_found());
         };

@@ -124,6 +124,11 @@ impl Keys {
         Arc::new(Cipher::new(&self.random()))
     }
 
+    /// Returns whether the tenant has a key, whether the ring opens it or not.
+    pub(crate) async fn has_row(&self) -> Result<bool> {
+        Ok(self.shared.place.get(&self.bound().row()).await?.is_some())
+    }
+
     /// Returns whether the tenant has a key that the ring opens.
     pub(crate) async fn is_made(&self) -> Result<bool> {
         Ok(self.kept_row().await?.is_some())
@@ -141,13 +146,10 @@ impl Keys {
     /// Returns the cipher of the tenant's own secret as it is stored now, for what is written by it: another process may have deleted the
     /// tenant.
     pub(crate) async fn stored_tenant(&self) -> Result<Arc<Cipher>> {
-        match self.find_row().await? {
-            Some(row) => Ok(row.cipher().clone()),
-            None => {
-                self.forget(None);
-                self.tenant().await
-            }
+        if self.find_row().await?.is_none() {
+            self.forget(None);
         }
+        Ok(self.row().await?.cipher().clone())
     }
 
     /// Returns the cipher of a session that is about to be created, whatever was known of one with its id.
@@ -166,7 +168,11 @@ impl Keys {
 
     /// Returns the cipher of the tenant's own secret, which is made if it is absent. No rotation changes it.
     pub(crate) async fn tenant(&self) -> Result<Arc<Cipher>> {
-        Ok(self.row().await?.cipher().clone())
+        // To read, the row need not be durable, nor the store writable.
+        match self.kept_row().await? {
+            Some(row) => Ok(row.cipher().clone()),
+            None => Ok(self.row().await?.cipher().clone()),
+        }
     }
 
     /// Returns the cipher of a session; `None` if it has no key.

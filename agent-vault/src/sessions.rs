@@ -10,7 +10,7 @@ use agent_core::session::{SessionRecord, SessionSummary};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
     BlobStore, Capabilities, Damaged, EventPage, Maintenance, MaintenanceWrapper, PAGE_MAX, Page, Purge,
-    ReadEvents, SessionQuery, SessionStoreWrapper,
+    Purged, ReadEvents, SessionQuery, SessionStoreWrapper,
 };
 use agent_core::{Error, ErrorKind, Result, SessionId, SessionStore, Timestamp, WriteOutcome, async_trait};
 use futures::{StreamExt, stream};
@@ -62,12 +62,23 @@ impl SealedSessions {
         Ok(SessionSealing { tenant: self.keys.tenant_id().clone(), cipher, labels, blobs: Vec::new() })
     }
 
+    /// Returns the key of a session; none if it was dropped, so that the store says what it says of a tombstone.
+    async fn key_to_commit(&self, id: SessionId) -> Result<Option<Arc<crate::cipher::Cipher>>> {
+        match self.keys.session(id).await {
+            Err(error) if *error.kind() == ErrorKind::Deleted => {
+                let record = self.inner.load(id).await?;
+                if *record == record.tombstone() { Ok(None) } else { Err(error) }
+            }
+            found => found,
+        }
+    }
+
     /// Returns the keys for a commit, and makes them for one that creates its session.
     async fn to_commit(&self, commit: &Commit) -> Result<SessionSealing> {
         let id = commit.session;
         let found = match creates(commit) {
             true => Some(self.keys.session_to_create(id).await?),
-            false => self.keys.session(id).await?,
+            false => self.key_to_commit(id).await?,
         };
         // Without a key the commit creates nothing: it is refused as by any store, or since the session has another key, or none.
         let cipher = found.unwrap_or_else(|| self.keys.of_nobody());
@@ -142,6 +153,12 @@ fn keyless(id: SessionId) -> Error {
     ))
 }
 
+fn opened_tombstone(record: &SessionRecord) -> Arc<SessionRecord> {
+    let mut tombstone = record.tombstone();
+    tombstone.sealed_by = None;
+    Arc::new(tombstone)
+}
+
 fn without_words(summary: SessionSummary) -> SessionSummary {
     let mut summary = summary;
     summary.attributes = Attributes::default();
@@ -208,16 +225,27 @@ impl SessionStoreWrapper for SealedSessions {
         Ok(done)
     }
 
+    /// Purges, and drops the key once no event of the session is left that a living fork reads.
+    async fn purge(&self, purge: Purge) -> Result<Purged> {
+        let (id, unsure) = (purge.session, |error: Error| error.with_outcome(WriteOutcome::Unknown));
+        let done = self.inner.purge(purge).await?;
+        if self.inner.read(id, ReadEvents::first(1)).await.map_err(unsure)?.events.is_empty() {
+            self.keys.drop_session(id).await.map_err(unsure)?;
+        }
+        Ok(done)
+    }
+
     async fn load(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         let record = self.inner.load(id).await?;
         match self.opened(id, |sealing| open_record(&record, sealing)).await {
             Ok(Some(opened)) => Ok(Arc::new(opened)),
-            Ok(None) if *record == record.tombstone() => Ok(record),
+            Ok(None) if *record == record.tombstone() => Ok(opened_tombstone(&record)),
             Ok(None) => Err(keyless(id)),
+            // Its key was dropped.
             Err(error)
                 if *error.kind() == ErrorKind::Deleted && record.status.state == SessionState::Deleted =>
             {
-                Ok(Arc::new(record.tombstone()))
+                Ok(opened_tombstone(&record))
             }
             Err(error) => Err(error),
         }
@@ -282,6 +310,10 @@ impl SessionStoreWrapper for SealedSessions {
             query.with_marked_labels(|key, value| label(&labels, key, value))
         };
         let mut page = self.inner.list(query).await?;
+        if !page.items.is_empty() {
+            // A key that is wrapped by another root key is no damage of each session.
+            self.keys.tenant().await?;
+        }
         let summaries = std::mem::take(&mut page.items);
         let opened: Vec<_> = stream::iter(summaries)
             .map(|summary| self.open_listed(summary))

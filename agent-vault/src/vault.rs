@@ -65,13 +65,37 @@ impl Vault {
     /// of the backend. Nothing is written then.
     pub async fn open(inner: Arc<dyn Backend>, ring: KeyRing) -> Result<Self> {
         let root = Keys::new(ring.clone(), place_of(&inner, ""), TenantId::default());
-        if !root.is_made().await? && !inner.tenants(None).await?.items.is_empty() {
-            return Err(Error::invalid(
-                "the store has data that is not encrypted; copy it into an empty store that is opened with these keys",
-            ));
+        if !root.is_made().await? {
+            let there = inner.tenants(None).await?.items;
+            if there.iter().any(is_of_keys) {
+                return Err(Error::corrupt(
+                    "the row by which the store recognizes its root key is missing; restore the tenants vault_keys-… from a backup",
+                ));
+            }
+            if !there.is_empty() {
+                return Err(Error::invalid(
+                    "the store has data that is not encrypted; copy it into an empty store that is opened with these keys",
+                ));
+            }
+            root.tenant().await?;
         }
-        root.tenant().await?;
         Ok(Self { inner, ring, tenants: Arc::default() })
+    }
+
+    /// Returns whether a backend is one around which an encrypted one was opened, for a host that would write to it without the keys.
+    ///
+    /// # Errors
+    ///
+    /// Those of the backend.
+    pub async fn is_around(inner: &dyn Backend) -> Result<bool> {
+        let place = StorePlace::new(inner.tenant(&key_tenant("")).workspaces);
+        let root = Keys::new(KeyRing::from_bytes([0; 32]), Arc::new(place), TenantId::default());
+        root.has_row().await
+    }
+
+    /// Returns whether a tenant has the keys of another one, and is for nothing else.
+    pub fn is_of_keys(tenant: &TenantId) -> bool {
+        is_of_keys(tenant)
     }
 
     /// Wraps the key of each tenant by the current root key of the ring, which must have the former one as an older key. Returns the number of
@@ -171,6 +195,11 @@ impl Backend for Vault {
 
     /// Deletes the data of the tenant, then its keys, then what others wrote by these keys meanwhile.
     async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
+        if is_of_keys(tenant) {
+            return Err(Error::invalid(format!(
+                "{tenant} has the keys of another tenant, and is deleted with that one"
+            )));
+        }
         let mut deleted = self.inner.delete_tenant(tenant).await?;
         // A part is removed; the same call again removes the rest.
         let unsure = |error: Error| error.with_outcome(WriteOutcome::Unknown);

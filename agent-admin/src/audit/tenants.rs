@@ -11,7 +11,8 @@ use crate::audit::stores::audited;
 use agent_core::event::{AuditedOperation, Operation, OperationOutcome, RemovedObjects};
 use agent_core::model::Actor;
 use agent_core::store::{
-    BindingQuery, Damaged, DeletedTenant, ErasableKeys, PAGE_MAX, Page, Pending, SessionQuery, WorkspaceQuery, pages,
+    BindingQuery, Damaged, DeletedTenant, ErasableKeys, PAGE_MAX, Page, Pending, SessionQuery,
+    WorkspaceQuery, pages,
 };
 use agent_core::{Backend, Error, ErrorKind, Result, Storage, TenantId, Timestamp};
 

@@ -55,7 +55,19 @@ fn an_encrypted_store_is_used_by_its_address() {
         assert_eq!(files_with(site.path(), "treasure-4711"), Vec::<String>::new(), "{kind}");
         // The same store without the key, and with another one.
         let ran = chat(&site.address(), &[], "hello\n");
-        assert!(ran.code != 0 && ran.err.contains("sealed"), "{kind}: {ran:?}");
+        assert!(ran.code != 0 && ran.err.contains("is encrypted; name the file"), "{kind}: {ran:?}");
+        for words in [
+            &["session", "list"][..],
+            &["workspace", "create", "--name", "x"],
+            &["tenant", "delete", "default", "--yes"],
+        ] {
+            let ran = chat(&site.address(), words, "");
+            assert!(ran.code != 0 && ran.err.contains("is encrypted"), "{kind}: {ran:?}");
+        }
+        let ran =
+            chat(&address, &["tenant", "delete", "vault_keys-e3b0c44298fc1c149afbf4c8996fb924", "--yes"], "");
+        assert!(ran.code != 0 && ran.err.contains("keys of another tenant"), "{kind}: {ran:?}");
+        said(chat(&address, &["session", "list"], ""));
         site.ok(&["key", "new", site.path().join("other").to_str().unwrap()]);
         let ran = chat(&format!("{}&{}", site.address(), option("other")), &["session", "list"], "");
         assert!(ran.code != 0 && ran.err.contains(&id), "{kind}: {ran:?}");

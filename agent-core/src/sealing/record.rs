@@ -14,11 +14,12 @@ use crate::session::{SessionRecord, SessionSummary};
 pub fn open_record(sealed: &SessionRecord, sealing: &dyn Sealing) -> Result<SessionRecord> {
     let mut record = sealed.clone();
     let words = Words::to_open(sealing, record.id);
-    let Some(key) = record.sealed_by.take() else {
-        // A damaged session is deleted without its keys. Its tombstone has no words.
-        let is_tombstone = record.status.state == SessionState::Deleted && record == record.tombstone();
-        return if is_tombstone { Ok(record) } else { Err(not_sealed(record.id)) };
-    };
+    let key = record.sealed_by.take();
+    // A tombstone has no words, and is opened without its key, which may be dropped. That of a damaged session was never sealed.
+    if record.status.state == SessionState::Deleted && record == record.tombstone() {
+        return Ok(record);
+    }
+    let Some(key) = key else { return Err(not_sealed(record.id)) };
     check_key(record.id, &key, sealing)?;
     words.attributes(&mut record.attributes)?;
     words.documents(&mut record.documents)?;

@@ -16,6 +16,7 @@ fn agent_vault() {
     send(Keys::rotate_tenant_key(of()));
 
     send(Vault::open(of(), of()));
+    send(Vault::is_around(of()));
     send(Vault::rotate(of()));
     send(VaultConfig::open_vault(of()));
 
