@@ -20,6 +20,7 @@ const OLDER: &str = "older_key_file";
 /// [root key is being replaced](Vault::rotate) has the former one in `older_key_file=PATH`.
 ///
 /// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use agent_core::store::Registry;
 /// use agent_vault::VaultConfig;
 ///
@@ -29,13 +30,10 @@ const OLDER: &str = "older_key_file";
 /// # let url = format!("memory:?key_file={}", path.display());
 /// let parse = |url: &str| Registry::new().parse(url);
 /// let Some(config) = VaultConfig::from_url(&url, parse)? else { panic!("the address has a key file") };
-/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-/// # runtime.block_on(async {
 /// let vault = config.open_vault().await?;
 /// # let _ = vault;
-/// # agent_core::Result::Ok(()) })?;
 /// assert!(VaultConfig::from_url("memory:", parse)?.is_none(), "an address of a store that is not encrypted");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 pub struct VaultConfig {

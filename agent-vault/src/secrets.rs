@@ -29,7 +29,9 @@ const REMOVALS: u32 = 1000;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// /// use agent_core::{Backend, MemoryStore, TenantId, WorkspaceId};
+/// use std::sync::Arc;
+///
+/// use agent_core::{Backend, MemoryStore, TenantId, WorkspaceId};
 /// use agent_vault::{KeyRing, Keys, StorePlace, WorkspaceSecrets};
 /// use agent_workspace::secrets::Secret;
 ///
