@@ -1,94 +1,55 @@
 //! Blobs of an encrypted store, in the store around which it is.
 
-use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 use agent_core::sealing::SealedBlob;
 use agent_core::store::{
-    BLOB_CHUNK_BYTES, BlobChunk, BlobContent, BlobInfo, BlobQuery, BlobStore, BlobStoreWrapper, BlobStream,
-    Page, PutBlob, ReadBlob,
+    BLOB_CHUNK_BYTES, BlobChunk, BlobChunks, BlobContent, BlobInfo, BlobQuery, BlobStore, BlobStoreWrapper,
+    BlobStream, Page, PutBlob, ReadBlob,
 };
-use agent_core::{BlobName, Error, ErrorKind, Result, SessionId, SessionStore, async_trait};
+use agent_core::{Error, ErrorKind, Result, SessionId, async_trait};
+use agent_workspace::blobs::Spool;
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
-use sha2::{Digest, Sha256};
 
 use crate::blobs::{
-    AT_ONCE, HEADER_BYTES, MEMORY_BYTES, SEALED_HEADER_BYTES, chunk_parts, find, most, open_header, row_name,
-    row_text, seal_chunk, seal_header,
+    AT_ONCE, HEADER_BYTES, SEALED_HEADER_BYTES, chunk_parts, find, most, open_header, row_name, row_text,
+    seal_chunk, seal_header,
 };
 use crate::cipher::{Cipher, Purpose, SEALED_BYTES};
+use crate::place::KeyRow;
 use crate::sessions::SealedSessions;
 
-/// Sealed bytes, in memory or in a file without a name.
-#[derive(Debug)]
-struct Spool {
-    file: tempfile::SpooledTempFile,
-    hash: Sha256,
-    bytes: u64,
-}
-
-impl Spool {
-    fn new() -> Self {
-        Self { file: tempfile::spooled_tempfile(MEMORY_BYTES), hash: Sha256::new(), bytes: 0 }
-    }
-
-    fn write(&mut self, piece: &[u8]) -> std::io::Result<()> {
-        self.hash.update(piece);
-        self.bytes += piece.len() as u64;
-        self.file.write_all(piece)
-    }
-
-    /// Returns the blob, and its content from the start.
-    fn finish(mut self) -> std::io::Result<(BlobInfo, BlobStream)> {
-        let blob = BlobInfo::new(BlobName::from_sha256(self.hash.finalize().into()), self.bytes);
-        self.file.seek(SeekFrom::Start(0))?;
-        let content = stream::try_unfold(self.file, |mut file| async move {
-            let mut piece = vec![0; BLOB_CHUNK_BYTES];
-            let count = file.read(&mut piece).map_err(spool_error)?;
-            piece.truncate(count);
-            Ok((count > 0).then(|| (Bytes::from(piece), file)))
-        });
-        Ok((blob, content.boxed()))
-    }
-}
-
-fn spool_error(source: std::io::Error) -> Error {
-    let text = format!("the temporary file of a sealed blob failed: {source}");
-    let kind = match source.kind() {
-        std::io::ErrorKind::StorageFull => ErrorKind::Full,
-        std::io::ErrorKind::PermissionDenied => ErrorKind::Denied,
-        _ => ErrorKind::Unavailable,
-    };
-    Error::new(kind, text).with_source(source)
+/// Returns the sealed bytes of a blob: its header, then each chunk.
+fn sealed(chunks: BlobChunks, cipher: Arc<Cipher>, session: SessionId) -> BlobStream {
+    let blob = chunks.blob();
+    let header = Bytes::from(seal_header(&cipher, session, blob));
+    let rest = stream::try_unfold((chunks, 0), move |(mut chunks, index)| {
+        let cipher = cipher.clone();
+        async move {
+            let Some(chunk) = chunks.next().await? else { return Ok(None) };
+            let sealed = seal_chunk(&cipher, session, blob, index, &chunk);
+            Ok(Some((Bytes::from(sealed), (chunks, index + 1))))
+        }
+    });
+    stream::iter([Ok(header)]).chain(rest).boxed()
 }
 
 /// Chunks of a sealed blob, read from the store in order.
 struct Chunks {
-    store: Arc<dyn SessionStore>,
     session: SessionId,
     blob: SealedBlob,
     cipher: Arc<Cipher>,
-    content: Option<BlobStream>,
+    content: BlobStream,
     left: BytesMut,
 }
 
 impl Chunks {
-    /// Returns the plain bytes of a chunk. Those of the first call and all after it follow one another.
+    /// Returns the plain bytes of the next chunk, whose index is this.
     async fn next(&mut self, index: u64) -> Result<BlobChunk> {
         let wanted = self.blob.plain.chunk_len(index) + SEALED_BYTES;
-        if self.content.is_none() {
-            let from = SEALED_HEADER_BYTES + index * (BLOB_CHUNK_BYTES + SEALED_BYTES) as u64;
-            let read =
-                ReadBlob::new(self.session, self.blob.inner.name).with_range(from..self.blob.inner.bytes);
-            self.content = Some(self.store.blobs().read(read).await?.content);
-        }
         while self.left.len() < wanted {
-            let piece = match &mut self.content {
-                Some(content) => content.try_next().await?,
-                None => None,
-            };
-            let Some(piece) = piece else { return Err(self.damaged(index)) };
+            let Some(piece) = self.content.try_next().await? else { return Err(self.damaged(index)) };
             self.left.extend_from_slice(&piece);
         }
         let sealed = self.left.split_to(wanted);
@@ -116,20 +77,20 @@ impl BlobStoreWrapper for SealedSessions {
     async fn put(&self, put: PutBlob) -> Result<()> {
         let most = most(self.inner.capabilities().blob_max_bytes);
         let (session, plain) = (put.session, put.blob);
-        let mut chunks = put.into_chunks(most)?;
+        let chunks = put.into_chunks(most)?;
         let cipher = self.keys.session_or_new(session).await?;
-        let mut spool = Spool::new();
-        spool.write(&seal_header(&cipher, session, plain)).map_err(spool_error)?;
-        let mut index = 0;
-        while let Some(chunk) = chunks.next().await? {
-            spool.write(&seal_chunk(&cipher, session, plain, index, &chunk)).map_err(spool_error)?;
-            index += 1;
-        }
-        let (inner, content) = spool.finish().map_err(spool_error)?;
+        // Sealed once: its name is known at the end.
+        let spool = Spool::copy(sealed(chunks, cipher.clone(), session)).await?;
         let row = row_name(&cipher, session, plain.name);
-        let text = row_text(&cipher, session, SealedBlob::new(plain, inner));
-        self.keys.place().put_if_absent(&row, &text).await?;
-        self.inner.blobs().put(PutBlob::new(session, inner, content)).await
+        let text = row_text(&cipher, session, SealedBlob::new(plain, spool.blob()));
+        if let KeyRow::Present(found) = self.keys.place().put_if_absent(&row, &text).await?
+            && found != text
+        {
+            // The row was damaged: another content has another row.
+            self.keys.place().swap(&row, &found, &text).await?;
+        }
+        let inner = spool.blob();
+        self.inner.blobs().put(PutBlob::new(session, inner, spool.into_content())).await
     }
 
     async fn read(&self, read: ReadBlob) -> Result<BlobContent> {
@@ -143,14 +104,18 @@ impl BlobStoreWrapper for SealedSessions {
         let Some(blob) = find(&self.keys, &cipher, session, read.name).await? else {
             return Err(read.not_found());
         };
-        // Says at once whether the blob is there.
-        let header = ReadBlob::new(session, blob.inner.name).with_range(0..SEALED_HEADER_BYTES);
-        match self.inner.blobs().read(header).await {
+        // The sealed chunks in which the range lies.
+        let (plain, sealed) = (BLOB_CHUNK_BYTES as u64, (BLOB_CHUNK_BYTES + SEALED_BYTES) as u64);
+        let end = read.range.end.min(blob.plain.bytes);
+        let first = read.range.start.min(end) / plain;
+        let from = SEALED_HEADER_BYTES + first * sealed;
+        let to = (SEALED_HEADER_BYTES + end.div_ceil(plain) * sealed).min(blob.inner.bytes);
+        let inner = ReadBlob::new(session, blob.inner.name).with_range(from..to.max(from));
+        let content = match self.inner.blobs().read(inner).await {
             Err(error) if *error.kind() == ErrorKind::NotFound => return Err(read.not_found()),
-            found => drop(found?),
-        }
-        let chunks =
-            Chunks { store: self.inner.clone(), session, blob, cipher, content: None, left: BytesMut::new() };
+            found => found?.content,
+        };
+        let chunks = Chunks { session, blob, cipher, content, left: BytesMut::new() };
         let chunks = Arc::new(tokio::sync::Mutex::new(chunks));
         Ok(BlobContent::from_chunks(&read, blob.plain, move |index| {
             let chunks = chunks.clone();

@@ -13,8 +13,6 @@ use crate::keys::Keys;
 use crate::place::KeyRow;
 use crate::sealing::{decoded, encoded};
 
-/// Number of sealed bytes that are kept in memory before they go to a file.
-pub(crate) const MEMORY_BYTES: usize = 4 << 20;
 /// Number of plain bytes of the header: SHA-256 and size.
 pub(crate) const HEADER_BYTES: usize = 32 + 8;
 /// Number of bytes of the sealed header.

@@ -14,6 +14,8 @@ use crate::sessions::SealedSessions;
 use crate::store_place::StorePlace;
 use crate::workspaces::SealedWorkspaces;
 
+/// Number of tenants whose keys are remembered.
+const TENANTS: usize = 1000;
 /// Beginning of the names of the tenants in which the keys of others are.
 const PREFIX: &str = "vault_keys-";
 
@@ -138,6 +140,10 @@ impl Vault {
         }
         let place = place_of(&self.inner, tenant.as_str());
         let keys = Keys::new(self.ring.clone(), place, tenant.clone());
+        // Handles that are in use keep theirs.
+        if tenants.len() >= TENANTS {
+            tenants.clear();
+        }
         tenants.insert(tenant.clone(), keys.clone());
         keys
     }
@@ -228,5 +234,22 @@ impl Backend for Vault {
     fn erasable_keys(&self, tenant: &TenantId) -> Option<Arc<dyn ErasableKeys>> {
         let (keys, ring) = (self.keys(tenant), self.ring.clone());
         Some(Arc::new(TenantKeys { keys, ring, stored: self.inner.tenant(tenant).sessions.store().clone() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agent_core::MemoryStore;
+
+    #[tokio::test]
+    async fn many_tenants_are_forgotten() -> Result<()> {
+        let vault = Vault::open(Arc::new(MemoryStore::new()), KeyRing::from_bytes([7; 32])).await?;
+        for n in 0..3 * TENANTS {
+            vault.keys(&format!("tenant-{n}").parse()?);
+        }
+        let known = vault.tenants.lock().unwrap_or_else(PoisonError::into_inner).len();
+        assert!((1..=TENANTS).contains(&known), "{known}");
+        Ok(())
     }
 }

@@ -10,6 +10,8 @@ pub use plan::import::apply_untrusted;
 use std::sync::Arc;
 use std::time::Duration;
 
+use memchr::memmem;
+
 use crate::base::sealed::refuse_sealed;
 use crate::base::{
     BlobName, CommitId, Effects, Epoch, Error, RawFields, RawJson, Reason, Result, RunId, Seq, SessionId,
@@ -427,6 +429,13 @@ impl Commit {
         let mut names = Vec::new();
         let mut add = |kind: &EventType, payload: &RawJson, given: &[BlobName]| {
             names.extend_from_slice(given);
+            // A blob stands by its hash; a payload without one need not be decoded.
+            if !["sha256", "\\u00"]
+                .iter()
+                .any(|part| memmem::find(payload.get().as_bytes(), part.as_bytes()).is_some())
+            {
+                return;
+            }
             let Ok(body) = EventPayload::parse(kind, payload) else { return };
             let named = NamedBlobs::of(&body).with_given(given).unwrap_or_default();
             names.extend(named.iter().map(|blob| blob.name));

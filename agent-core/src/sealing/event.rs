@@ -1,5 +1,7 @@
 //! Events: what is sealed of them, and the copies that the fold reads.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::base::sealed::{payload_of, sealed_payload};
@@ -14,14 +16,40 @@ use crate::sealing::{Sealed, Sealing};
 
 /// What is sealed of an event.
 #[derive(Serialize, Deserialize)]
-struct Content {
-    data: RawJson,
+struct Content<'a> {
+    data: Cow<'a, RawJson>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    transition: Option<RawJson>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    blobs: Vec<BlobName>,
+    transition: Option<Cow<'a, RawJson>>,
+    #[serde(default, skip_serializing_if = "<[BlobName]>::is_empty")]
+    blobs: Cow<'a, [BlobName]>,
     #[serde(default, skip_serializing_if = "RawFields::is_empty")]
     extra: RawFields,
+}
+
+/// Returns the event with other contents. Copies no payload, which may be large.
+fn with_contents(
+    event: &Event,
+    payload: RawJson,
+    transition: Option<RawJson>,
+    blobs: Vec<BlobName>,
+    extra: RawFields,
+) -> Event {
+    let Event { seq, commit, n, of, at, kind, actor, run, .. } = event;
+    let (kind, actor) = (kind.clone(), actor.clone());
+    Event {
+        seq: *seq,
+        commit: *commit,
+        n: *n,
+        of: *of,
+        at: *at,
+        kind,
+        actor,
+        run: *run,
+        transition,
+        blobs,
+        payload,
+        extra,
+    }
 }
 
 /// Seals an event that was planned.
@@ -33,9 +61,9 @@ pub(crate) fn seal_event(session: SessionId, event: &Event, sealing: &dyn Sealin
     let words = Words::to_seal(sealing, session);
     let copies = words.copies(event)?;
     let mut content = Content {
-        data: event.payload.clone(),
-        transition: event.transition.clone(),
-        blobs: event.blobs.clone(),
+        data: Cow::Borrowed(&event.payload),
+        transition: event.transition.as_ref().map(Cow::Borrowed),
+        blobs: Cow::Borrowed(&event.blobs),
         extra: event.extra.clone(),
     };
     let mut extra = RawFields::new();
@@ -48,7 +76,7 @@ pub(crate) fn seal_event(session: SessionId, event: &Event, sealing: &dyn Sealin
     let transition = event.transition()?.map(|transition| words.transition(transition)).transpose()?;
     let transition = transition.as_ref().map(RawJson::of).transpose()?;
     let payload = payload_of("", &copies)?;
-    let outer = Event { transition, blobs, payload, extra, ..event.clone() };
+    let outer = with_contents(event, payload, transition, blobs, extra);
     let sealed = sealing.seal(
         Sealed::Event,
         &[session.as_uuid().as_bytes(), outer.to_json().as_bytes()],
@@ -78,22 +106,18 @@ pub fn open_event(session: SessionId, event: &Event, sealing: &dyn Sealing) -> R
         return Err(wrong("is sealed in a way that this version does not know"));
     };
     check_key(session, key, sealing)?;
-    let bound = Event { payload: empty, ..event.clone() }.to_json();
+    let (transition, blobs, extra) = (event.transition.clone(), event.blobs.clone(), event.extra.clone());
+    let bound = with_contents(event, empty, transition, blobs, extra).to_json();
     let plain = sealing.open(Sealed::Event, &[session.as_uuid().as_bytes(), bound.as_bytes()], sealed);
     let plain = plain.map_err(|source| wrong("was changed after it was sealed").with_source(source))?;
-    let content: Content =
+    let content: Content<'_> =
         serde_json::from_slice(&plain).map_err(|source| wrong("holds no event").with_source(source))?;
     let mut extra = content.extra;
     if let Some(end) = event.extra.get(IMPORT_END) {
         extra.insert(IMPORT_END, end.clone());
     }
-    Ok(Event {
-        payload: content.data,
-        transition: content.transition,
-        blobs: content.blobs,
-        extra,
-        ..event.clone()
-    })
+    let transition = content.transition.map(Cow::into_owned);
+    Ok(with_contents(event, content.data.into_owned(), transition, content.blobs.into_owned(), extra))
 }
 
 /// Copies of the members of a payload that the fold reads.

@@ -19,7 +19,7 @@ use agent_core::{
     Backend, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Storage,
     TenantId, WorkspaceId, async_trait,
 };
-use agent_vault::{KeyRing, Vault};
+use agent_vault::{KeyPlace, KeyQuery, KeyRing, StorePlace, Vault};
 
 use crate::support::{STORES, Site};
 
@@ -402,36 +402,76 @@ async fn a_moved_event_is_corrupt() {
     assert_eq!((page.events.len(), page.damaged.len()), (2, 1));
 }
 
+/// A backend whose keys are those of another one.
+#[derive(Debug)]
+struct SharedKeys(Arc<MemoryStore>, MemoryStore);
+
+#[async_trait]
+impl Backend for SharedKeys {
+    fn tenant(&self, tenant: &TenantId) -> Storage {
+        if Vault::is_of_keys(tenant) {
+            Backend::tenant(&*self.0, tenant)
+        } else {
+            Backend::tenant(&self.1, tenant)
+        }
+    }
+
+    async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        self.1.tenants(after).await
+    }
+
+    async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
+        self.1.delete_tenant(tenant).await
+    }
+}
+
+/// The same commits, in two stores with the same keys.
 #[tokio::test]
 async fn sealed_twice_has_the_same_bytes() {
     let effects = Effects::default();
     let id = effects.new_session_id();
-    let mut seen = Vec::new();
-    let commits: Vec<_> = {
-        let create = Commit::create(&effects, NewSession::new(id, WorkspaceId::DEFAULT));
-        let say =
-            Commit::seal(&effects, id, Seq::new(1)).with_event(NewEvent::user_message(secret("message")));
-        vec![create, say]
-    };
+    let create = Commit::create(&effects, NewSession::new(id, WorkspaceId::DEFAULT));
+    let say = Commit::seal(&effects, id, Seq::new(1)).with_event(NewEvent::user_message(secret("message")));
+    let (keys, mut seen) = (Arc::new(MemoryStore::new()), Vec::new());
+    for _ in 0..2 {
+        let plain = Arc::new(SharedKeys(keys.clone(), MemoryStore::new()));
+        let storage = Vault::open(plain.clone(), ring()).await.unwrap().tenant(&acme());
+        for commit in [&create, &say] {
+            assert!(!storage.sessions.commit(commit.clone()).await.unwrap().replayed);
+        }
+        let sealed = plain.tenant(&acme()).sessions.read(id, ReadEvents::first(9)).await.unwrap().events;
+        seen.push(sealed.iter().map(Event::to_json).collect::<Vec<_>>());
+    }
+    assert_eq!((seen[0].len(), &seen[0]), (2, &seen[1]));
+}
+
+/// A blob that is put again is readable again, whatever its row was.
+#[tokio::test]
+async fn a_damaged_row_of_a_blob_is_mended_by_a_put() {
     let plain = Arc::new(MemoryStore::new());
     let vault = Vault::open(plain.clone(), ring()).await.unwrap();
     let storage = vault.tenant(&acme());
-    for _ in 0..2 {
-        for commit in &commits {
-            storage.sessions.commit(commit.clone()).await.unwrap();
+    let new = NewSession::new(storage.effects().new_session_id(), WorkspaceId::DEFAULT);
+    let session = storage.sessions.create(new).await.unwrap();
+    let put = || PutBlob::of_bytes(session.id, secret("picture"));
+    storage.sessions.blobs().put(put()).await.unwrap();
+    let read = ReadBlob::new(session.id, put().blob.name);
+    let mut changed = 0;
+    for tenant in
+        Backend::tenants(&*plain, None).await.unwrap().items.iter().filter(|it| Vault::is_of_keys(it))
+    {
+        let place = StorePlace::new(Backend::tenant(&*plain, tenant).workspaces);
+        for row in place.list(KeyQuery::new().with_prefix("blob/")).await.unwrap().items {
+            place.swap(&row.name, &row.text, "AAAA").await.unwrap();
+            changed += 1;
         }
-        let raw = Backend::tenant(&*plain, &acme()).sessions;
-        seen.push(
-            raw.read(id, ReadEvents::first(9))
-                .await
-                .unwrap()
-                .events
-                .iter()
-                .map(Event::to_json)
-                .collect::<Vec<_>>(),
-        );
     }
-    assert_eq!((seen[0].len(), &seen[0]), (2, &seen[1]), "a commit that is sent again is the same");
+    assert_eq!(changed, 1);
+    let error = storage.sessions.blobs().read(read.clone()).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
+    storage.sessions.blobs().put(put()).await.unwrap();
+    let found = storage.sessions.blobs().read(read).await.unwrap().into_bytes(1 << 20).await.unwrap();
+    assert_eq!(found, secret("picture"));
 }
 
 #[tokio::test]
