@@ -166,7 +166,8 @@ pub enum Trigger {
     /// Replaces the visible history with these messages; none of them waits for a run. Legal if clearing is, and
     /// recorded as clearing.
     Replace(Vec<NewEvent>),
-    /// Adds events of a conversation that took place elsewhere; none of them waits for a run.
+    /// Adds events of a conversation that took place elsewhere; none of them waits for a run. Each may have a
+    /// [time](field@NewEvent::at) of its own.
     ///
     /// Legal if clearing is legal and no input, timer or question is open.
     ImportEvents(Vec<NewEvent>),

@@ -378,6 +378,9 @@ pub struct NewEvent {
     pub payload: RawJson,
     /// Actor that caused the event, if it is not the commit's actor.
     pub actor: Option<Actor>,
+    /// Time of the event, if it is not the commit's time. Only events that are
+    /// [imported](crate::commit::Trigger::ImportEvents) may have one.
+    pub at: Option<Timestamp>,
     /// Blobs that the event refers to beyond those that the library finds in its payload: in a payload of the host's
     /// own, or in a part that this version does not know.
     pub blobs: Vec<BlobName>,
@@ -389,7 +392,7 @@ impl NewEvent {
     /// Creates an event of any type with any payload. The payload of a known type is checked when the event is
     /// committed.
     pub fn new(kind: EventType, data: RawJson) -> Self {
-        Self { kind, payload: data, actor: None, blobs: Vec::new(), extra: RawFields::new() }
+        Self { kind, payload: data, actor: None, at: None, blobs: Vec::new(), extra: RawFields::new() }
     }
 
     /// Creates an event from a typed payload.
@@ -470,6 +473,13 @@ impl NewEvent {
     /// Sets the actor that caused the event.
     pub fn with_actor(mut self, actor: Actor) -> Self {
         self.actor = Some(actor);
+        self
+    }
+
+    /// Sets the time at which the event happened elsewhere, for an [import](crate::commit::Trigger::ImportEvents). Any other
+    /// commit with such an event is refused.
+    pub const fn with_at(mut self, at: Timestamp) -> Self {
+        self.at = Some(at);
         self
     }
 

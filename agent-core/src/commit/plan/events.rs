@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::base::{Error, ErrorKind, Reason, Result, SessionState, Target, Timestamp, TriggerKind};
-use crate::commit::plan::planner::Planner;
+use crate::commit::plan::planner::{Planner, refuse_time};
 use crate::event::payload::blobs::NamedBlobs;
 use crate::event::{
     Compaction, Decision, EventPayload, EventType, FIELDS, NewEvent, ToolConfirmation, ToolResult, ToolUse,
@@ -364,6 +364,7 @@ impl Planner<'_> {
                     message.kind
                 )));
             }
+            refuse_time(message)?;
             let message = self.check_payload(message)?.1;
             self.push(message.clone().into_owned())?;
             self.done_if_input(&message)?;

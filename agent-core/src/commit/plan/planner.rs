@@ -102,7 +102,10 @@ impl<'a> Planner<'a> {
         };
         for step in steps {
             match step {
-                Step::Event(event) => planner.event(event)?,
+                Step::Event(event) => {
+                    refuse_time(event)?;
+                    planner.event(event)?;
+                }
                 Step::Trigger(trigger) => planner.trigger(trigger)?,
             }
         }
@@ -371,13 +374,24 @@ pub(super) fn busy(session: &SessionRecord, lease: &Lease) -> Error {
     )
 }
 
+/// Refuses an event with a time of its own, which only an imported one has.
+pub(super) fn refuse_time(event: &NewEvent) -> Result<()> {
+    match event.at {
+        Some(at) => Err(Error::invalid(format!(
+            "an event of type {} has a time of its own, {at}; leave it out, or import the event",
+            event.kind
+        ))),
+        None => Ok(()),
+    }
+}
+
 pub(super) fn sealed(commit: &Commit, seq: Seq, event: NewEvent) -> Event {
     Event {
         seq,
         commit: commit.id,
         n: 0,
         of: 0,
-        at: commit.at,
+        at: event.at.unwrap_or(commit.at),
         actor: commit.actor_of(&event),
         kind: event.kind,
         run: commit.run,

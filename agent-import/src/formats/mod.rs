@@ -1,0 +1,58 @@
+//! Formats of other agents, one module each.
+
+mod anthropic;
+mod claude_code;
+mod tree;
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use agent_core::text::quoted;
+use agent_core::{ParseError, Result};
+
+use crate::source::Source;
+
+/// Format of transcripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// `claude-code`: files `*.jsonl` of Claude Code, usually in `~/.claude/projects`.
+    ClaudeCode,
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: &'static [Self] = &[Self::ClaudeCode];
+
+    /// Returns the name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "claude-code",
+        }
+    }
+
+    /// Opens a file or a folder of this format.
+    pub(crate) fn open(self, path: &Path, is_finished: bool) -> Result<Box<dyn Source>> {
+        Ok(match self {
+            Self::ClaudeCode => Box::new(claude_code::ClaudeCode::open(path, is_finished)?),
+        })
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> std::result::Result<Self, ParseError> {
+        Self::ALL.iter().copied().find(|format| format.name() == text).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|format| format.name()).collect();
+            ParseError::new(format!("{} is no format; give one of {}", quoted(text), names.join(", ")))
+        })
+    }
+}

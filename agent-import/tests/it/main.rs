@@ -1,0 +1,6 @@
+//! Imports of samples, as a host calls them.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod claude_code;
+mod support;
