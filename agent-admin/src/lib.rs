@@ -55,6 +55,7 @@ pub mod copy;
 pub mod export;
 mod gap;
 pub mod manifest;
+pub mod rendering;
 pub mod salvage;
 mod source;
 pub mod usage;

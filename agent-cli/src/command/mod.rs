@@ -13,6 +13,7 @@ mod endings;
 mod erase;
 mod files;
 mod hold;
+mod import;
 mod key;
 mod maintain;
 mod restore;
@@ -108,6 +109,13 @@ pub(crate) enum Command {
     /// same command again. The target is created if it does not exist; the tables in PostgreSQL are created before, by `chat
     /// upgrade`.
     Copy(copy::Copy),
+    /// Import conversations of other agents: transcripts of Claude Code and others
+    ///
+    /// Their sessions keep their times, branches, helpers, calls, reasoning and pictures. The same command again adds only what the source
+    /// has in addition, so that it may run every night. A session that was continued here is left as it is, and named. What is not
+    /// understood is counted. Reads only the source and files in its folder, and changes nothing there. Creates the store if it does not
+    /// exist. For a session that `chat session export` wrote, use `chat session import`.
+    Import(import::Import),
     /// Back up a SQLite database file, with all tenants, while it is in use; for PostgreSQL, print the server's command
     ///
     /// The backup is a snapshot of one moment: a database file, which `--store sqlite:FILE` opens. It is written to disk
@@ -300,7 +308,9 @@ impl Command {
     const fn makes_store(&self) -> bool {
         matches!(
             self,
-            Self::Workspace(WorkspaceCommand::Create { .. }) | Self::Session(SessionCommand::Import { .. })
+            Self::Workspace(WorkspaceCommand::Create { .. })
+                | Self::Session(SessionCommand::Import { .. })
+                | Self::Import(import::Import { dry_run: false, .. })
         )
     }
 
@@ -325,7 +335,11 @@ impl Command {
 
     /// Returns whether the command works without a store, too.
     fn is_of_the_host(&self) -> bool {
-        matches!(self, Self::Config(ConfigCommand::Show { workspace: None, .. }))
+        matches!(
+            self,
+            Self::Config(ConfigCommand::Show { workspace: None, .. })
+                | Self::Import(import::Import { dry_run: true, .. })
+        )
     }
 }
 
@@ -337,7 +351,7 @@ async fn on_store(mut command: Command, args: &Args) -> Result<()> {
     let address = args.address()?;
     let opened = if command.makes_store() { address.tenants().await } else { address.existing().await };
     let store = match opened {
-        // The configuration of the host can be shown without a store.
+        // The configuration of the host can be shown without a store, and an import tried.
         Err(error) if *error.kind() == ErrorKind::NotFound && command.is_of_the_host() => {
             agent::open_backend("memory:").await?
         }
@@ -423,6 +437,7 @@ async fn on_site(command: Command, site: &Site<'_>, is_shared_checked: bool) -> 
         Command::Search(command) => command.run(site).await,
         Command::Index(command) => command.run(site).await,
         Command::Sizes(command) => command.run(site).await,
+        Command::Import(import) => import.run(site).await,
         Command::Sweep(sweep) => sweep.run(site).await,
         Command::Verify { .. } => verify::run(site, is_shared_checked).await,
         Command::Rebuild { .. } => verify::rebuild(site).await,

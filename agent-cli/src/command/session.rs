@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use agent_admin::export::SessionExport;
+use agent_admin::rendering;
 use agent_core::event::NewEvent;
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Patch;
@@ -79,13 +80,19 @@ pub(crate) enum SessionCommand {
         force: bool,
     },
     /// Export a session with all its events: as one JSON document, or as a tar archive if it has blobs
-    #[command(after_help = examples!("chat session export ID --output session.json"))]
+    ///
+    /// For other programs, --as jsonl writes each event as a line of JSON; for people, --as markdown writes what was said, the calls
+    /// and their results. These two cannot be imported again, and hold no blobs.
+    #[command(after_help = examples!("chat session export ID --output session.json", "chat session export ID --as markdown --output session.md"))]
     Export {
         /// Session: id, beginning or end of it, or number in `chat session list`
         id: SessionRef,
         /// Output file; must not exist (default: standard output)
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Form of the export
+        #[arg(long = "as", value_name = "FORM", value_enum, default_value = "document")]
+        form: Form,
     },
     /// Import a session from a JSON document or a tar archive
     ///
@@ -250,7 +257,9 @@ impl SessionCommand {
             Self::Show { id, turns, watch } => show(site, site.session(&id).await?, turns, watch).await,
             Self::Interrupt { id } => hold::interrupt(site, site.session(&id).await?).await,
             Self::Release { id, force } => hold::release(site, site.session(&id).await?, force).await,
-            Self::Export { id, output } => export(site, site.session(&id).await?, output.as_deref()).await,
+            Self::Export { id, output, form } => {
+                export(site, site.session(&id).await?, output.as_deref(), form).await
+            }
             Self::Files { id, limit } => files::list(site, site.session(&id).await?, limit).await,
             Self::Save { id, file, output, replace } => {
                 files::save(site, site.session(&id).await?, &file, output.as_deref(), replace).await
@@ -376,8 +385,31 @@ fn fields(session: &SessionRecord) -> [(&'static str, String); 14] {
     ]
 }
 
-async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result<()> {
+/// Form of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Form {
+    /// JSON document, or tar archive if the session has blobs
+    Document,
+    /// Events, each as a line of JSON
+    Jsonl,
+    /// Conversation as Markdown
+    Markdown,
+}
+
+async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>, form: Form) -> Result<()> {
     let sessions = &*site.storage.sessions;
+    if form != Form::Document {
+        let session = sessions.load(id).await?;
+        let pieces = match form {
+            Form::Jsonl => rendering::to_jsonl(sessions, id),
+            _ => rendering::to_markdown(sessions, &session),
+        };
+        let Some(file) = output else { return put_content(pieces).await };
+        let bytes = write_file(file, false, pieces, None).await?;
+        let text = format!("exported session {id} to {} ({bytes} bytes)", file.display());
+        site.out.result(&json!({"session": id, "file": file, "bytes": bytes, "blobs": 0}), &text);
+        return Ok(());
+    }
     let bar = Bar::new(Progress::Auto);
     let export = SessionExport::read(sessions, id, |events| bar.report("events", events, None)).await;
     drop(bar);

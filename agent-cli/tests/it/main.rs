@@ -38,6 +38,7 @@ mod site;
 mod sizes;
 mod sqlite;
 mod tenants;
+mod transcripts;
 mod two_chats;
 mod upgrade;
 mod workspaces;

@@ -18,6 +18,8 @@ const COMMANDS: &[&[&str]] = &[
     &["session", "show", "ID"],
     &["session", "export", "ID"],
     &["session", "export", "ID", "--output", "FOLDER/out.json"],
+    &["session", "export", "ID", "--as", "markdown"],
+    &["session", "export", "ID", "--as", "jsonl", "--output", "FOLDER/out.jsonl"],
     &["session", "files", "ID"],
     &["session", "save", "ID", "FILE"],
     &["session", "restore-file", "ID", "large.md"],
@@ -47,6 +49,7 @@ const COMMANDS: &[&[&str]] = &[
     &["erase", "tenant", "default", "--receipt", "FOLDER/receipt.json", "--yes"],
     &["config", "show", "--config", "FOLDER/host.toml"],
     &["copy", "STORE", "sqlite:FOLDER/copy.db"],
+    &["import", "claude-code", "FOLDER/transcripts"],
     &["backup", "FOLDER/backup.db"],
     &["sweep", "--inactive", "0", "--dry-run"],
     &["sweep", "--policy", "FOLDER/retention.toml", "--yes"],
@@ -90,6 +93,9 @@ impl Stocked {
         let folder = site.path();
         fs::create_dir_all(folder.join("areas/memory")).unwrap();
         fs::write(folder.join("areas/memory/c.md"), "kept").unwrap();
+        fs::create_dir_all(folder.join("transcripts")).unwrap();
+        let line = r#"{"type":"user","uuid":"a","timestamp":"2026-02-03T04:05:06Z","message":{"content":"When do the ferries leave?"}}"#;
+        fs::write(folder.join("transcripts/a.jsonl"), format!("{line}\n")).unwrap();
         // Stored as a blob.
         fs::write(folder.join("large.md"), "kept".repeat(1000)).unwrap();
         let (id, workspace) = site.send("/attach areas/memory/c.md\n/attach large.md\nhello\nagain");
@@ -113,7 +119,7 @@ impl Stocked {
     fn run(&self, words: &[&str], json: bool, out: Stdio) -> Ran {
         let folder = self.site.path();
         fs::write(folder.join("data.db"), &self.bytes).unwrap();
-        for name in ["out.json", "copy.db", "backup.db", "new.key", "receipt.json"] {
+        for name in ["out.json", "out.jsonl", "copy.db", "backup.db", "new.key", "receipt.json"] {
             let _ = fs::remove_file(folder.join(name));
         }
         let words: Vec<_> = words
