@@ -158,6 +158,11 @@ impl Address {
         Self { address: Arc::new(config), existing, kind, vault: None }
     }
 
+    /// Returns whether the address names the key of an encrypted store.
+    pub(crate) const fn has_key(&self) -> bool {
+        self.vault.is_some()
+    }
+
     /// Opens an existing store that is encrypted; `None` if the address names no key.
     pub(crate) async fn vault(&self) -> Option<agent_core::Result<Vault>> {
         let vault = self.vault.as_ref()?;

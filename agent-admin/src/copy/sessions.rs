@@ -1,6 +1,6 @@
 //! Copy of sessions, by their unchanged commits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,14 +12,16 @@ use crate::blobs;
 use crate::copy::{CopyStage, ItemOutcome, Stop, Work, full_text};
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::Event;
-use agent_core::json::RawFields;
+use agent_core::json::{RawFields, RawJson};
 use agent_core::search::before_restore;
-use agent_core::session::{NewSession, SessionRecord};
+use agent_core::session::{NewSession, SessionRecord, SessionSummary};
 use agent_core::state::SessionState;
 use agent_core::store::{
     BlobContent, BlobInfo, PAGE_MAX, Purge, PutBlob, ReadBlob, ReadEvents, SessionQuery, own_events, pages,
 };
-use agent_core::{BlobName, CommitId, Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Timestamp};
+use agent_core::{
+    BlobName, CommitId, Error, ErrorKind, OwnerId, Result, Seq, SessionId, SessionStoreExt, Timestamp,
+};
 
 /// Maximum bytes of a log that are read at a time, before one commit is complete.
 const PAGE_BYTES: usize = 256 << 10;
@@ -62,6 +64,10 @@ impl Work<'_> {
         self.begin();
         let mut query = SessionQuery::new().with_hidden().with_total().with_limit(PAGE_MAX);
         query.workspace = self.copy.workspace;
+        let known = match self.copy.changed_only {
+            true => self.known(query.clone()).await?,
+            false => HashMap::new(),
+        };
         let mut listed = pages(query, |query| self.copy.from.sessions.list(query));
         let mut left_out = 0;
         while let Some(mut page) = self.page("sessions", listed.try_next().await)? {
@@ -70,6 +76,16 @@ impl Work<'_> {
             page.items.retain(|item| !item.is_of_search_index());
             left_out += (listed - page.items.len()) as u64;
             self.tally().total = page.total.map(|total| total.saturating_sub(left_out));
+            let all = std::mem::take(&mut page.items);
+            for item in all {
+                match known.get(&item.id) {
+                    Some(there) if *there == fingerprint(&item) => {
+                        let object = || format!("session {}", item.id);
+                        self.note(CopyStage::Sessions, object, Ok(ItemOutcome::Present))?;
+                    }
+                    _ => page.items.push(item),
+                }
+            }
             before_restore(&*self.copy.to.sessions).await?;
             let ids: Vec<_> = page.items.iter().map(|item| (item.id, item.origin.parent())).collect();
             drop(page.items);
@@ -87,6 +103,17 @@ impl Work<'_> {
         }
         // If the index of the target was updated meanwhile.
         before_restore(&*self.copy.to.sessions).await
+    }
+
+    /// Returns the sessions that the target lists, each with its fingerprint. A page that cannot be read counts as empty: its sessions are
+    /// compared.
+    async fn known(&self, query: SessionQuery) -> Result<HashMap<SessionId, [u8; 16]>> {
+        let mut known = HashMap::new();
+        let mut listed = pages(query, |query| self.copy.to.sessions.list(query));
+        while let Some(page) = listed.try_next().await? {
+            known.extend(page.items.iter().map(|item| (item.id, fingerprint(item))));
+        }
+        Ok(known)
     }
 
     /// Copies the ends of deleted sessions, then the tombstones of their workspaces.
@@ -229,7 +256,7 @@ impl Work<'_> {
             self.tombstone(&record, is_bare, is_end).await?;
         }
         if is_purged && is_end {
-            self.purge(id, survey.last).await?;
+            self.purge(id, survey.last, record.owner.as_ref()).await?;
         }
         self.verify(&record, start, until, &sent).await?;
         if is_deleted != is_end {
@@ -261,10 +288,15 @@ impl Work<'_> {
 
     /// Purges in the target what was purged in the source. Can be repeated, because an interrupted copy may not have
     /// done it.
-    async fn purge(&self, id: SessionId, keep: Seq) -> Result<(), Stop> {
+    async fn purge(&self, id: SessionId, keep: Seq, owner: Option<&OwnerId>) -> Result<(), Stop> {
         let to = &*self.copy.to.sessions;
         let now = to.load(id).await.map_err(Stop::of_target)?;
-        to.purge(Purge::new(id, now.head).with_keep_through(keep)).await.map_err(Stop::of_target)?;
+        let mut purge = Purge::new(id, now.head).with_keep_through(keep);
+        // An erasure put a pseudonym in the owner's place.
+        if let (Some(owner), true) = (owner, owner != now.owner.as_ref()) {
+            purge = purge.with_pseudonym(owner.clone());
+        }
+        to.purge(purge).await.map_err(Stop::of_target)?;
         Ok(())
     }
 
@@ -549,6 +581,13 @@ fn check(there: &SessionRecord, here: &SessionRecord, kept: Option<Seq>) -> Resu
 fn is_bare(there: &SessionRecord, here: &SessionRecord) -> bool {
     let bare = made(here.id, "create", here.created_at, here.lineage.base()).id;
     there.recent.iter().any(|commit| commit.id == bare)
+}
+
+/// Returns what tells one state of a session in a list from another.
+fn fingerprint(listed: &SessionSummary) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&Sha256::digest(RawJson::sure(listed).get())[..16]);
+    bytes
 }
 
 /// Returns a commit whose id is derived from its effect, so that it takes effect once in repeated copies.

@@ -34,6 +34,9 @@ pub(crate) struct Copy {
     /// Copy all tenants, each to the tenant of the same name (default: the tenant of --tenant)
     #[arg(long, conflicts_with_all = ["workspace", "tenant"])]
     all_tenants: bool,
+    /// Compare the lists of both stores, and read only sessions that they do not show alike, for a copy that is brought up to date
+    #[arg(long)]
+    changed: bool,
     /// Progress output on standard error
     #[arg(long, value_enum, default_value = "auto")]
     progress: Progress,
@@ -42,7 +45,12 @@ pub(crate) struct Copy {
 impl Copy {
     /// A copy of one tenant.
     pub(super) fn of_tenant(from: Address, to: Address, progress: Progress) -> Self {
-        Self { from, to, workspace: None, all_tenants: false, progress }
+        Self { from, to, workspace: None, all_tenants: false, changed: false, progress }
+    }
+
+    /// A backup of all tenants, which is brought up to date.
+    pub(super) fn backup(from: Address, to: Address, progress: Progress) -> Self {
+        Self { from, to, workspace: None, all_tenants: true, changed: true, progress }
     }
 
     /// Copies this tenant, or those that the options choose.
@@ -76,6 +84,9 @@ impl Copy {
                 });
             if let Some(id) = self.workspace {
                 copy = copy.with_workspace(id);
+            }
+            if self.changed {
+                copy = copy.with_changed_only();
             }
             add(&mut report, copy.run().await?, self.all_tenants.then_some(tenant));
         }

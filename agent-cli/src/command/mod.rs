@@ -116,16 +116,20 @@ pub(crate) enum Command {
     /// understood is counted. Reads only the source and files in its folder, and changes nothing there. Creates the store if it does not
     /// exist. For a session that `chat session export` wrote, use `chat session import`.
     Import(import::Import),
-    /// Back up a SQLite database file, with all tenants, while it is in use; for PostgreSQL, print the server's command
+    /// Back up all tenants of a store while it is in use: to another store, which is brought up to date, or of SQLite to a file
     ///
-    /// The backup is a snapshot of one moment: a database file, which `--store sqlite:FILE` opens. It is written to disk
+    /// To a store (files:PATH, sqlite:PATH, s3://BUCKET/PREFIX): the first run copies everything, each later one reads both lists and the
+    /// sessions that have changed. Each session is copied as it was at one moment, with whole commits, and what was written is read back.
+    /// Deletions and erasures are applied, too. What differs in the backup is named, and not changed. The backup is a store: `chat
+    /// verify --store BACKUP` checks it, `chat copy BACKUP STORE` restores it, and a session is restored by `chat session export
+    /// --store BACKUP` and `chat session restore`.
+    ///
+    /// To a FILE, of a SQLite store: a snapshot of one moment, a database file, which `--store sqlite:FILE` opens. It is written to disk
     /// and checked under the name FILE.<16 digits>.part, then renamed. After a crash, delete the .part file. Existing
     /// files are not changed.
     ///
-    /// For a store in a folder (files:PATH), stop the programs that write to it and copy the folder, or run `chat copy
-    /// files:PATH sqlite:FILE`, which works while the store is in use but is not a snapshot of one moment. A store in PostgreSQL
-    /// is backed up by the server's own programs: `pg_dump` of the schema, for which this prints the command, or a base backup of
-    /// the whole server (`pg_basebackup`); FILE is not written.
+    /// A store in PostgreSQL can also be backed up by the server's own programs: `pg_dump` of the schema, for which this prints the
+    /// command if a FILE is given, or a base backup of the whole server (`pg_basebackup`); FILE is not written.
     Backup(backup::Backup),
     /// Do the work that a store has put off: rewrite a SQLite file in which copies of erased data may be left
     ///

@@ -509,3 +509,37 @@ fn message_resumes_a_suspended_session() {
         assert_eq!((&shown["status"]["state"], shown.get("inputs_open")), (&json!("idle"), None), "{kind}");
     }
 }
+
+/// A backup in a store is brought up to date by the next run. That of an encrypted store is encrypted, too, or refused.
+#[test]
+fn a_backup_in_a_store_is_brought_up_to_date() {
+    let (site, backup) = (Site::new("sqlite"), Site::new("files"));
+    site.send("hello");
+    let first = site.json(&["backup", &backup.address()]);
+    assert_eq!(first["copied"]["sessions"], 1, "{first}");
+    site.send("again");
+    let second = site.json(&["backup", &backup.address()]);
+    assert!(
+        second["copied"]["sessions"] == 1 && second["events"].as_u64() < first["events"].as_u64(),
+        "{second}"
+    );
+    let third = site.ok(&["backup", &backup.address()]);
+    assert!(third.contains("copied 0 workspaces, 0 sessions"), "{third}");
+    backup.ok(&["verify"]);
+
+    site.ok(&["key", "new", "root.key"]);
+    let sealed = format!("files:sealed?key_file={}", site.path().join("root.key").display());
+    let run = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_chat"));
+        command.current_dir(site.path()).args(args).args(["--store", &sealed]).output().unwrap()
+    };
+    assert!(run(&["workspace", "create", "--name", "secret"]).status.success());
+    let refused = run(&["backup", "files:open"]);
+    assert!(
+        !refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("is encrypted"),
+        "{refused:?}"
+    );
+    assert!(!site.path().join("open").exists());
+    let done = run(&["backup", &format!("files:closed?key_file={}", site.path().join("root.key").display())]);
+    assert!(done.status.success(), "{done:?}");
+}

@@ -51,6 +51,7 @@ const COMMANDS: &[&[&str]] = &[
     &["copy", "STORE", "sqlite:FOLDER/copy.db"],
     &["import", "claude-code", "FOLDER/transcripts"],
     &["backup", "FOLDER/backup.db"],
+    &["backup", "sqlite:FOLDER/copy.db"],
     &["sweep", "--inactive", "0", "--dry-run"],
     &["sweep", "--policy", "FOLDER/retention.toml", "--yes"],
     &["audit"],

@@ -1,6 +1,7 @@
 //! Uses of a store beside runs, on each kind: in memory, files and SQLite.
 
 mod activations;
+mod backups;
 mod blobs;
 mod builds;
 mod closing;
