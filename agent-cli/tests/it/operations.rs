@@ -491,7 +491,7 @@ async fn backup_copies_an_open_database_whole() {
 
     let files = Site::new("files");
     files.send("hello");
-    files.fails(&["backup", files.path().join("copy").to_str().unwrap()], 1, "chat copy");
+    files.fails(&["backup", files.path().join("copy").to_str().unwrap()], 1, "chat backup sqlite:");
     assert!(!files.path().join("copy").exists());
 }
 

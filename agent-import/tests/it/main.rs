@@ -3,4 +3,5 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod claude_code;
+mod futures;
 mod support;

@@ -5,12 +5,13 @@ use std::fs;
 use std::path::Path;
 
 /// Where the files of each crate lie.
-const SOURCES: [&str; 21] = [
+const SOURCES: [&str; 22] = [
     "agent-core/src",
     "agent-transcript/src",
     "agent-admin/src",
     "agent-workspace/src",
     "agent-vault/src",
+    "agent-import/src",
     "agent-runtime/src",
     "agent-rig/src",
     "agent-acp/src",

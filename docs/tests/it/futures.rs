@@ -7,21 +7,23 @@ use std::path::Path;
 use docs::root;
 
 /// Lists of the futures whose types do not say that they are `Send`.
-const LISTS: [&str; 6] = [
+const LISTS: [&str; 7] = [
     "tests/tests/it/futures.rs",
     "agent-mcp/tests/it/futures.rs",
     "agent-acp/tests/it/futures.rs",
     "agent-storage-s3/tests/it/futures.rs",
     "agent-vault/tests/it/futures.rs",
+    "agent-import/tests/it/futures.rs",
     "agent/tests/open.rs",
 ];
 
 /// Library crates whose futures hosts await.
-const CRATES: [&str; 14] = [
+const CRATES: [&str; 15] = [
     "agent",
     "agent-acp",
     "agent-admin",
     "agent-core",
+    "agent-import",
     "agent-mcp",
     "agent-rig",
     "agent-runtime",
