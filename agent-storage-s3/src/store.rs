@@ -32,6 +32,7 @@ use crate::log::{commit, heartbeats, read};
 use crate::medium::busy;
 use crate::medium::object::Bucket;
 use crate::medium::requests::Requests;
+use crate::medium::versions;
 use crate::opening::probe::{self, Known};
 use crate::places::delete_tenant;
 use crate::places::generations::{self, Current, Generations, is_absence};
@@ -634,6 +635,12 @@ impl Backend for S3Store {
             done.map_err(|error| error.with_outcome(WriteOutcome::Unknown))
         };
         self.observed(span, work).await
+    }
+
+    /// Writes and deletes an object of its own, once: the server names its version if the bucket has versions. Google's does not tell.
+    async fn check_removal(&self) -> Result<Option<String>> {
+        let span = info_span!("store.check_removal", store = "s3", outcome = Empty);
+        self.observed(span, versions::check(&self.bucket, &self.prefix)).await
     }
 
     async fn close(&self) -> Result<()> {

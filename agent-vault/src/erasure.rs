@@ -91,13 +91,15 @@ impl ErasableKeys for TenantKeys {
     }
 
     async fn drop_session(&self, session: SessionId, rows: &[ErasableRow]) -> Result<()> {
+        self.keys.check_removal().await?;
         for row in rows.iter().filter(|row| row.session == Some(session) && !row.is_key()) {
             self.keys.place().drop_key(&row.row).await?;
         }
-        self.keys.drop_session(session).await.map(drop)
+        self.keys.drop_purged(session).await.map(drop)
     }
 
     async fn drop_workspace(&self, workspace: WorkspaceId) -> Result<()> {
+        self.keys.check_removal().await?;
         let prefix = format!("secret/{}/{workspace}/", self.keys.tenant_id().as_str());
         let query = KeyQuery::new().with_prefix(prefix).with_limit(PAGE);
         let found: Vec<_> = pages(query, |query| self.keys.place().list(query)).try_collect().await?;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_core::clock::Effects;
 use agent_core::store::{KnownSessions, pages};
-use agent_core::{Error, ErrorKind, Result, SessionId, TenantId};
+use agent_core::{Backend, Error, ErrorKind, Result, SessionId, TenantId};
 use futures::TryStreamExt;
 
 use crate::cipher::{Cipher, Secret};
@@ -60,6 +60,8 @@ const PAGE: usize = 1000;
 #[derive(Clone)]
 pub struct Keys {
     effects: Effects,
+    /// Backend of the place, which says whether what is dropped is gone for good.
+    backend: Option<Arc<dyn Backend>>,
     shared: Arc<Shared>,
 }
 
@@ -95,13 +97,32 @@ impl Keys {
     pub fn new(ring: KeyRing, place: Arc<dyn KeyPlace>, tenant: TenantId) -> Self {
         let (known_as, row, sessions) = (tenant.as_str().into(), Mutex::default(), KnownSessions::default());
         let shared = Arc::new(Shared { ring, place, tenant, known_as, row, sessions });
-        Self { effects: Effects::default(), shared }
+        Self { effects: Effects::default(), backend: None, shared }
     }
 
     /// Sets the source of the random bytes of which keys are made: the operating system's, unless a test sets another one.
     #[must_use]
     pub fn with_effects(self, effects: Effects) -> Self {
         Self { effects, ..self }
+    }
+
+    /// Sets the backend on which the place is, which is asked before a key or a secret is [dropped](Self::drop_session): none is, if the
+    /// medium keeps [former versions](Backend::check_removal). [`Vault::keys`](crate::Vault::keys) has set it.
+    #[must_use]
+    pub fn with_backend(self, backend: Arc<dyn Backend>) -> Self {
+        Self { backend: Some(backend), ..self }
+    }
+
+    /// Checks that what is dropped is gone for good.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the medium keeps former versions.
+    pub(crate) async fn check_removal(&self) -> Result<()> {
+        match &self.backend {
+            Some(backend) => backend.check_removal().await.map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Returns the tenant whose keys they are.
@@ -264,8 +285,15 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// As for [`Keys`](Self#errors).
+    /// As for [`Keys`](Self#errors). `Unsupported` if the medium keeps former versions of the row, by which the key could be opened: the
+    /// text says what to do, and nothing is dropped.
     pub async fn drop_session(&self, id: SessionId) -> Result<bool> {
+        self.check_removal().await?;
+        self.drop_purged(id).await
+    }
+
+    /// Drops the key of a session that was purged, without a question to the medium: an ordinary command takes no request more.
+    pub(crate) async fn drop_purged(&self, id: SessionId) -> Result<bool> {
         // Whoever has not the root key drops nothing.
         self.kept_row().await?;
         let session = id.to_string();

@@ -225,8 +225,9 @@ impl WorkspaceSecrets {
     ///
     /// # Errors
     ///
-    /// As for [`WorkspaceSecrets`](Self#errors).
+    /// As for [`WorkspaceSecrets`](Self#errors). `Unsupported` if the medium keeps former versions of the row; nothing is removed then.
     pub async fn remove(&self, workspace: WorkspaceId, name: &SecretName) -> Result<bool> {
+        self.keys.check_removal().await?;
         let cipher = self.keys.tenant().await?;
         match self.find(&cipher, self.at(workspace), name).await? {
             Found::Absent(_) => Ok(false),
@@ -240,13 +241,14 @@ impl WorkspaceSecrets {
     ///
     /// # Errors
     ///
-    /// As for [`WorkspaceSecrets`](Self#errors).
+    /// As for [`WorkspaceSecrets`](Self#errors). `Unsupported` if the medium keeps former versions of the row; nothing is removed then.
     pub async fn remove_version(
         &self,
         workspace: WorkspaceId,
         name: &SecretName,
         version: u64,
     ) -> Result<bool> {
+        self.keys.check_removal().await?;
         let (cipher, at) = (self.keys.tenant().await?, self.at(workspace));
         for _ in 0..ATTEMPTS {
             let Found::Present(mut row) = self.find(&cipher, at, name).await? else { return Ok(false) };

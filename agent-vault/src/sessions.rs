@@ -231,7 +231,7 @@ impl SessionStoreWrapper for SealedSessions {
         let (id, unsure) = (purge.session, |error: Error| error.with_outcome(WriteOutcome::Unknown));
         let done = self.inner.purge(purge).await?;
         if self.inner.read(id, ReadEvents::first(1)).await.map_err(unsure)?.events.is_empty() {
-            self.keys.drop_session(id).await.map_err(unsure)?;
+            self.keys.drop_purged(id).await.map_err(unsure)?;
         }
         Ok(done)
     }

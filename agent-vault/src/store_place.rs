@@ -36,7 +36,8 @@ const ATTEMPTS: usize = 16;
 ///
 /// Reads never return a text that was swapped or dropped. Its bytes are gone when the row is dropped and the store has done what
 /// it put off ([`maintain`](agent_core::Backend::maintain)): SQLite has copies in its file until then. A bucket with versions
-/// keeps the former versions of an object.
+/// keeps the former versions of an object: [`Backend::check_removal`](agent_core::Backend::check_removal) finds that out, and
+/// [`Keys::with_backend`](crate::Keys::with_backend) refuses a drop then.
 ///
 /// # Cost
 ///

@@ -139,7 +139,7 @@ impl Vault {
             return keys.clone();
         }
         let place = place_of(&self.inner, tenant.as_str());
-        let keys = Keys::new(self.ring.clone(), place, tenant.clone());
+        let keys = Keys::new(self.ring.clone(), place, tenant.clone()).with_backend(self.inner.clone());
         // Handles that are in use keep theirs.
         if tenants.len() >= TENANTS {
             tenants.clear();
@@ -217,6 +217,10 @@ impl Backend for Vault {
         deleted.bindings += late.bindings;
         Ok(deleted
             .with_rewrite_pending(deleted.rewrite_pending || keys.rewrite_pending || late.rewrite_pending))
+    }
+
+    async fn check_removal(&self) -> Result<Option<String>> {
+        self.inner.check_removal().await
     }
 
     async fn maintain(&self) -> Result<Vec<Pending>> {

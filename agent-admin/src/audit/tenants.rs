@@ -107,6 +107,10 @@ impl Backend for AuditedBackend {
         self.backend.erasable_keys(tenant)
     }
 
+    async fn check_removal(&self) -> Result<Option<String>> {
+        self.backend.check_removal().await
+    }
+
     async fn maintain(&self) -> Result<Vec<Pending>> {
         self.backend.maintain().await
     }

@@ -607,8 +607,8 @@ impl Purge {
 
         /// Also replaces the owner's name in the tombstone, for an erasure. A session without an owner gets none.
         ///
-        /// Nobody is this owner, so that the session is absent to every owner from then on. A store that cannot change the owner keeps
-        /// it: whoever needs to know reads the record.
+        /// Nobody is this owner, so that the session is absent to every owner from then on, and no list of the owner has it. A purge
+        /// of a session that was purged before does so, too; one without a pseudonym changes no owner.
         pub fn with_pseudonym(name: OwnerId) => pseudonym = Some(name);
     }
 

@@ -145,6 +145,13 @@ impl Backend for Shards {
         self.of(tenant).erasable_keys(tenant)
     }
 
+    /// Asks all shards.
+    async fn check_removal(&self) -> Result<Option<String>> {
+        let unknown = try_join_all(self.shards.iter().map(|shard| shard.check_removal())).await?;
+        let unknown: Vec<_> = unknown.into_iter().flatten().collect();
+        Ok((!unknown.is_empty()).then(|| unknown.join("; ")))
+    }
+
     /// Maintains all shards, and returns the first error when all have ended.
     async fn maintain(&self) -> Result<Vec<Pending>> {
         let done = join_all(self.shards.iter().map(|shard| shard.maintain())).await;

@@ -368,6 +368,20 @@ pub trait Backend: Debug + Send + Sync + 'static {
         Ok(())
     }
 
+    /// Checks that the medium keeps no former versions of what is replaced or removed, before an erasure and the drop of a key. Returns
+    /// what could not be found out, in words for people; `None` if nothing is kept.
+    ///
+    /// A store that has to ask a server asks once, and remembers the answer. It may write an object of its own, and remove it.
+    ///
+    /// The default returns `Ok(None)`. A wrapper of a backend asks the wrapped one.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if former versions are kept: the text names the place, and what to do. Those of the store.
+    async fn check_removal(&self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// Returns the keys of a tenant, if the backend is encrypted, for an erasure that also drops them. No I/O.
     ///
     /// The default returns `None`. A wrapper of a backend returns those of the wrapped one.

@@ -11,8 +11,9 @@ use agent_core::model::{
 use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents, SessionQuery};
-use agent_core::{ErrorKind, Seq, SessionId, SessionStoreExt, Storage};
+use agent_core::{ErrorKind, OwnerId, Seq, SessionId, SessionStoreExt, Sessions, Storage};
 
+use super::owners::{Owners, in_default, owner};
 use crate::failure::{Checked, holds_for, refused, same};
 use crate::registry::{Clause, table};
 use crate::stage::Stage;
@@ -21,6 +22,10 @@ pub(super) fn clauses() -> Vec<Clause> {
     [
         table![Lineage: purge_keeps_events_that_live_forks_read,],
         table![NothingHides: purged_tombstone_keeps_no_text,],
+        table![Owners:
+            a_pseudonym_takes_the_owners_place_in_a_tombstone,
+            a_later_pseudonym_replaces_the_name_and_a_plain_purge_keeps_it,
+        ],
     ]
     .concat()
 }
@@ -139,4 +144,99 @@ async fn purged_tombstone_keeps_no_text(stage: &Stage) -> Checked {
         storage = stage.reopen(storage).await?;
     }
     Ok(())
+}
+
+/// A deleted session with a message, made through this handle.
+async fn ended(stage: &Stage, storage: &Storage) -> Checked<Arc<SessionRecord>> {
+    let session = in_default(stage, storage).await?;
+    let said = stage.append(storage, &session, "hello").await?.session;
+    delete(stage, storage, &said).await
+}
+
+/// Checks whose a tombstone is: this owner's in the record and in lists, and nobody's else.
+async fn is_of(stage: &Stage, tenant: &Storage, id: SessionId, name: &str, others: &[&str]) -> Checked {
+    let name = owner(name)?;
+    same("the owner in the tombstone", &tenant.sessions.load(id).await?.owner, &Some(name.clone()))?;
+    for other in others {
+        let load = tenant.for_owner(&owner(other)?).sessions.load(id).await;
+        refused!("a load by a former name", load, ErrorKind::NotFound)?;
+    }
+    if !stage.lists_at_once(tenant) {
+        return Ok(());
+    }
+    let listed = async |sessions: &Sessions, of: Option<&OwnerId>| -> Checked<Vec<Option<OwnerId>>> {
+        let query = of.map_or_else(SessionQuery::new, |of| SessionQuery::new().with_owner(of.clone()));
+        let page = sessions.list(query.with_hidden()).await?;
+        Ok(page.items.into_iter().filter(|item| item.id == id).map(|item| item.owner).collect())
+    };
+    let shown = vec![Some(name.clone())];
+    same("the list of the name", &listed(&tenant.sessions, Some(&name)).await?, &shown)?;
+    same("the list of all", &listed(&tenant.sessions, None).await?, &shown)?;
+    for other in others {
+        let other = owner(other)?;
+        same("the list of a former name", &listed(&tenant.sessions, Some(&other)).await?, &Vec::new())?;
+        let own = tenant.for_owner(&other).sessions;
+        same("what a former owner lists", &listed(&own, None).await?, &Vec::new())?;
+    }
+    Ok(())
+}
+
+/// A purge with a pseudonym puts it in the place of the owner: the owner neither loads nor lists the tombstone any more, also
+/// after reopening and a rebuild. Other sessions of the owner keep the name, and a session without an owner gets none.
+async fn a_pseudonym_takes_the_owners_place_in_a_tombstone(stage: &Stage) -> Checked {
+    let Owners { mut tenant, alice, bob } = Owners::open(stage).await?;
+    let (erased, kept) = (ended(stage, &alice).await?, in_default(stage, &alice).await?);
+    let (unowned, others) = (ended(stage, &tenant).await?, ended(stage, &bob).await?);
+    drop((alice, bob));
+    for session in [&erased, &unowned] {
+        let purge = Purge::new(session.id, session.head).with_pseudonym(owner("erased-1")?);
+        let purged = tenant.sessions.purge(purge).await?;
+        same("the events removed", &purged.events, &session.head.get())?;
+    }
+    tenant.sessions.purge(Purge::new(others.id, others.head)).await?;
+    for round in ["purged", "reopened", "rebuilt"] {
+        stage.note(round);
+        is_of(stage, &tenant, erased.id, "erased-1", &["alice"]).await?;
+        is_of(stage, &tenant, kept.id, "alice", &["erased-1"]).await?;
+        is_of(stage, &tenant, others.id, "bob", &["erased-1"]).await?;
+        let left = tenant.sessions.load(erased.id).await?;
+        holds_for("the tombstone has no former name", &erased.id, !left.to_json().contains("alice"))?;
+        same("the owner of none's", &tenant.sessions.load(unowned.id).await?.owner, &None)?;
+        same("what is amiss", &tenant.sessions.maintenance().check().await?, &Vec::new())?;
+        if round == "reopened" {
+            tenant.sessions.maintenance().rebuild().await?;
+        }
+        tenant = stage.reopen(tenant).await?;
+    }
+    Ok(())
+}
+
+/// A session that was purged gets a pseudonym by another purge, and then another one; a purge without any changes nothing, and
+/// no purge brings a former name back.
+async fn a_later_pseudonym_replaces_the_name_and_a_plain_purge_keeps_it(stage: &Stage) -> Checked {
+    let Owners { mut tenant, alice, bob } = Owners::open(stage).await?;
+    let session = ended(stage, &alice).await?;
+    drop((alice, bob));
+    let plain = Purge::new(session.id, session.head);
+    for (pseudonym, name, others) in [
+        (None, "alice", &["erased-1"][..]),
+        (Some("erased-1"), "erased-1", &["alice"]),
+        (None, "erased-1", &["alice"]),
+        (Some("erased-1"), "erased-1", &["alice"]),
+        (Some("erased-2"), "erased-2", &["alice", "erased-1"]),
+        (None, "erased-2", &["alice", "erased-1"]),
+    ] {
+        let purge = match pseudonym {
+            Some(pseudonym) => plain.clone().with_pseudonym(owner(pseudonym)?),
+            None => plain.clone(),
+        };
+        stage.note(format!("a purge with {pseudonym:?}"));
+        tenant.sessions.purge(purge).await?;
+        is_of(stage, &tenant, session.id, name, others).await?;
+        same("what is amiss", &tenant.sessions.maintenance().check().await?, &Vec::new())?;
+        tenant = stage.reopen(tenant).await?;
+        is_of(stage, &tenant, session.id, name, others).await?;
+    }
+    tenant.sessions.maintenance().rebuild().await?;
+    is_of(stage, &tenant, session.id, "erased-2", &["alice", "erased-1"]).await
 }

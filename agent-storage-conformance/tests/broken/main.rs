@@ -341,6 +341,15 @@ caught! {
     undeletable_damaged_session_is_caught: DamagedSessionStays by "nothing_hides::a_damaged_session_can_be_deleted";
     silently_skipping_rebuild_is_caught: RebuildSkipsSilently by
         "nothing_hides::rebuild_names_the_sessions_it_skipped";
+    ignored_pseudonym_is_caught: PseudonymIgnored by
+        "owners::a_pseudonym_takes_the_owners_place_in_a_tombstone",
+        "owners::a_later_pseudonym_replaces_the_name_and_a_plain_purge_keeps_it";
+    pseudonym_of_the_first_purge_only_is_caught: PseudonymTakenOnce by
+        "owners::a_later_pseudonym_replaces_the_name_and_a_plain_purge_keeps_it";
+    name_brought_back_by_a_plain_purge_is_caught: PlainPurgeBringsTheNameBack by
+        "owners::a_later_pseudonym_replaces_the_name_and_a_plain_purge_keeps_it";
+    list_of_a_former_name_is_caught: FormerNameListed by
+        "owners::a_pseudonym_takes_the_owners_place_in_a_tombstone";
     purge_at_any_head_is_caught: PurgeAtAnyHead by
         "nothing_hides::purge_needs_a_tombstone_at_the_expected_head";
     hidden_tenants_are_caught: TenantsHidden by "tenants::tenants_are_listed_once_they_hold_data";

@@ -18,8 +18,8 @@ use agent_core::store::{
     ReadBlob, ReadEvents, Rebuilt, SessionQuery, SweepBlobs, SweptBlobs, WorkspaceQuery,
 };
 use agent_core::{
-    Backend, BindingStore, CommitId, DeviceId, Epoch, Error, ErrorKind, MemoryStore, Result, Revision, Seq,
-    SessionId, SessionStore, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome,
+    Backend, BindingStore, CommitId, DeviceId, Epoch, Error, ErrorKind, MemoryStore, OwnerId, Result, Revision,
+    Seq, SessionId, SessionStore, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome,
     async_trait,
 };
 use agent_storage_conformance::{Damage, DamageKind, Factory};
@@ -127,6 +127,10 @@ pub(crate) enum Fault {
     DamagedSessionStays,
     RebuildSkipsSilently,
     PurgeAtAnyHead,
+    PseudonymIgnored,
+    PseudonymTakenOnce,
+    PlainPurgeBringsTheNameBack,
+    FormerNameListed,
     TenantsHidden,
     DroppedPutIsHalfApplied,
     WorkspaceCreationRaces,
@@ -229,6 +233,8 @@ pub(crate) struct Shared {
     /// The records of purged sessions, as they were before.
     unburied: Mutex<HashMap<SessionId, SessionRecord>>,
     opened: Mutex<HashSet<TenantId>>,
+    /// The first names of the owners of purged sessions.
+    names: Mutex<HashMap<SessionId, OwnerId>>,
 }
 
 impl Shared {
@@ -819,6 +825,13 @@ impl SessionStore for Handle {
         }
         let lost = (self.is(Fault::IndexIsTheTruth) || self.is(Fault::RebuildEmptiesTheLists))
             && self.shared.derived_removed.load(Ordering::SeqCst);
+        if let (Fault::FormerNameListed, Some(owner)) = (self.fault, &query.owner) {
+            let former: Vec<_> = self.shared.names.lock().unwrap().clone().into_iter().collect();
+            let all = SessionStore::list(&self.store, SessionQuery::new().with_hidden()).await?.items;
+            let is_former = |id: SessionId| former.iter().any(|(of, name)| *of == id && name == owner);
+            let known: Vec<_> = page.items.iter().map(|item| item.id).collect();
+            page.items.extend(all.into_iter().filter(|it| is_former(it.id) && !known.contains(&it.id)));
+        }
         if lost || (self.is(Fault::ForkLosesItsParent) && query.parent.is_some()) {
             page.items.clear();
         }
@@ -840,6 +853,17 @@ impl SessionStore for Handle {
         }
         if let (Fault::PurgeAtAnyHead, Some(now)) = (self.fault, self.now(purge.session).await) {
             purge.head = now.head;
+        }
+        if let Some(owner) = self.now(id).await.and_then(|now| now.owner.clone()) {
+            let mut names = self.shared.names.lock().unwrap();
+            let is_again = names.contains_key(&id);
+            let name = names.entry(id).or_insert(owner).clone();
+            match self.fault {
+                Fault::PseudonymIgnored => purge.pseudonym = None,
+                Fault::PseudonymTakenOnce if is_again => purge.pseudonym = None,
+                Fault::PlainPurgeBringsTheNameBack => drop(purge.pseudonym.get_or_insert(name)),
+                _ => {}
+            }
         }
         self.purge_blobs(purge).await
     }

@@ -22,9 +22,12 @@ pub(crate) async fn purge(db: &mut Db, purge: &Purge) -> Step<()> {
         Stored::Absent => return Err(no_session(id).into()),
     };
     purge.check(&session)?;
-    let tombstone = session.tombstone();
+    let tombstone = purge.tombstone_of(&session);
     removal::purge(db, &session, purge.keep_through).await?;
     let kept = bury(db, &tombstone, int(purge.keep_through.get())).await?;
+    // The row of the last heartbeats has the owner's name.
+    let sql = "DELETE FROM @.heartbeats WHERE tenant = $1 AND session = $2";
+    db.execute(db.query(sql).bind(*id.as_uuid())).await?;
     write_record(db, &tombstone, Some(kept)).await?;
     Ok(())
 }

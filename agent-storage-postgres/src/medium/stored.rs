@@ -152,7 +152,7 @@ pub(crate) async fn bury(db: &mut Db, tombstone: &SessionRecord, kept: i64) -> S
     let crc = checksum(&[&db.scope.tenant, &tombstone.id.to_string(), &record]);
     let sql = "INSERT INTO @.tombstones AS t (tenant, session, owner, kept, crc, record) VALUES ($1, $2, $3, $4, $5, $6) \
         ON CONFLICT (tenant, session) DO UPDATE \
-        SET kept = least(t.kept, excluded.kept), crc = excluded.crc, record = excluded.record RETURNING kept";
+        SET owner = excluded.owner, kept = least(t.kept, excluded.kept), crc = excluded.crc, record = excluded.record RETURNING kept";
     let insert = db.query(sql).bind(*tombstone.id.as_uuid()).bind(owner(tombstone).to_owned()).bind(kept);
     let row = db.first(insert.bind(crc).bind(record)).await?;
     Ok(row.map(|row| row.try_get(0)).transpose()?.unwrap_or(kept))

@@ -125,7 +125,7 @@ pub(crate) async fn touch(db: &mut Db, id: WorkspaceId, at: Timestamp) -> Step<(
 
 pub(crate) async fn delete(db: &mut Db, id: WorkspaceId) -> Step<()> {
     lock(db, id).await?;
-    let sql = "UPDATE @.workspaces SET status = 'deleted', name = NULL, crc = NULL, record = NULL, config_crc = NULL, \
+    let sql = "UPDATE @.workspaces SET status = 'deleted', owner = '', name = NULL, crc = NULL, record = NULL, config_crc = NULL, \
         config = NULL WHERE tenant = $1 AND id = $2";
     match db.execute(db.query(sql).bind(*id.as_uuid())).await? {
         0 => Err(no_workspace(id).into()),

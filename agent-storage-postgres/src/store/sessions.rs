@@ -110,6 +110,11 @@ impl SessionStore for PostgresStore {
             let purge = purge.sparing_forks(&whole).await?;
             let (site, shared, key) = (self.site.clone(), self.shared.clone(), self.key(purge.session));
             let task = self.task(async move {
+                // No row may have another owner than the scope's; what it sees it may purge.
+                let site = match (&purge.pseudonym, &site.scope.owner) {
+                    (Some(_), Some(_)) if commit::current(&site, key.1).await?.is_some() => site.whole(),
+                    _ => site,
+                };
                 let attempts = site.attempts(Mode::Shared, "purge a session").long();
                 let purged = run!(@ attempts, db => purge::purge(db, &purge).await);
                 shared.known.remove(&key);

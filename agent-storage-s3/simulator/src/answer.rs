@@ -29,7 +29,7 @@ impl Answer {
 
     pub(crate) fn stored(object: &Object) -> Self {
         let mut headers = vec![(ETAG, object.etag.clone()), (CONTENT_LENGTH, "0".to_owned())];
-        headers.extend(generation(object));
+        headers.extend(generation(object).into_iter().chain(version(object)));
         Self { status: StatusCode::OK, headers, body: Bytes::new() }
     }
 
@@ -64,7 +64,7 @@ impl Answer {
     pub(crate) fn object(object: &Object, part: Option<std::ops::Range<usize>>, head: bool) -> Self {
         let size = object.body.len();
         let mut headers = vec![(ETAG, object.etag.clone()), (LAST_MODIFIED, http_date(object.modified))];
-        headers.extend(generation(object));
+        headers.extend(generation(object).into_iter().chain(version(object)));
         let status = if let Some(part) = &part {
             headers.push((CONTENT_RANGE, format!("bytes {}-{}/{size}", part.start, part.end - 1)));
             StatusCode::PARTIAL_CONTENT
@@ -111,6 +111,11 @@ impl Answer {
 /// A time as HTTP writes it, in whole seconds.
 pub(crate) fn http_date(time: DateTime<Utc>) -> String {
     time.format("%a, %d %b %Y %H:%M:%S GMT").to_string()
+}
+
+/// The header of a version, if the bucket has versions.
+fn version(object: &Object) -> Option<(HeaderName, String)> {
+    object.version.clone().map(|version| (HeaderName::from_static("x-amz-version-id"), version))
 }
 
 /// The header of a generation, if the object has one.

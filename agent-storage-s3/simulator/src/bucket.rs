@@ -10,7 +10,7 @@ use md5::{Digest, Md5};
 
 use crate::answer::Answer;
 use crate::listing;
-use crate::object::{Dialect, Object, Quirks};
+use crate::object::{Dialect, Object, Quirks, Versioning};
 use crate::request::{Condition, Get, Request};
 
 #[derive(Debug, Default)]
@@ -45,7 +45,11 @@ impl Bucket {
         // Google's are times in microseconds.
         let generation = (self.dialect == Dialect::Gcs).then_some(1_771_000_000_000_000 + self.writes);
         let etag = format!("\"{}\"", md5(&body));
-        let object = Object { etag, generation, body, modified: server_time(now) };
+        let version = self.quirks.versioning.map(|versioning| match versioning {
+            Versioning::Enabled => format!("version-{}", self.writes),
+            Versioning::Suspended => "null".to_owned(),
+        });
+        let object = Object { etag, generation, body, version, modified: server_time(now) };
         self.replace(key, Some(object), now);
     }
 

@@ -53,7 +53,7 @@ mod trace;
 
 pub use clock::SimulatedClock;
 pub use faults::{Fault, FaultPlan};
-pub use object::{Dialect, Quirks};
+pub use object::{Dialect, Quirks, Versioning};
 pub use op::Op;
 pub use seeded::Seeded;
 pub use service::Connector;

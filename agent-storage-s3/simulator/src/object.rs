@@ -34,8 +34,19 @@ pub struct Quirks {
     pub page_limit: Option<usize>,
     /// Name of the server in the header `Server` of each answer.
     pub server: Option<&'static str>,
+    /// What the bucket keeps of objects that are replaced or deleted; nothing unless set. Former versions are not to be read here.
+    pub versioning: Option<Versioning>,
     /// Answers have no header `Date`.
     pub omits_date: bool,
+}
+
+/// Whether a bucket that has, or had, versions makes new ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Versioning {
+    /// Each write makes a version with a name of its own.
+    Enabled,
+    /// No more: the name of each is `null`.
+    Suspended,
 }
 
 /// What is stored under a key.
@@ -46,5 +57,7 @@ pub(crate) struct Object {
     pub(crate) etag: String,
     /// Number of the write, in the dialect of Google.
     pub(crate) generation: Option<u64>,
+    /// Name of the version, in a bucket that has versions.
+    pub(crate) version: Option<String>,
     pub(crate) modified: DateTime<Utc>,
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use agent_core::store::{Purge, Purged};
-use agent_core::{ErrorKind, Result, Seq, SessionId};
+use agent_core::{ErrorKind, Result, Seq, SessionId, WriteOutcome};
+use bytes::Bytes;
 use futures::TryStreamExt;
 use tokio::time::Instant;
 
@@ -28,7 +29,8 @@ pub(crate) async fn purge(slots: &Slots, purge: &Purge) -> Result<Purged> {
         let base = now.lineage.base();
         let had = head.head.kept.unwrap_or(now.head);
         let keep = purge.keep_through.max(base).min(had);
-        if head.head.kept == Some(keep) && head.head.removed {
+        let is_named = purge.tombstone_of(now).owner == now.owner;
+        if head.head.kept == Some(keep) && head.head.removed && is_named {
             // A put that came late may have left a blob.
             sweep::purge(slots, id).await?;
             return Ok(Purged::new(0));
@@ -37,25 +39,51 @@ pub(crate) async fn purge(slots: &Slots, purge: &Purge) -> Result<Purged> {
         // interrupted one.
         // The names of keys by value are made of the session's texts.
         let (of_values, keys) = head.head.keys.iter().cloned().partition::<Vec<_>, _>(IndexKey::is_of_value);
+        let (keys, former) = renamed(keys, purge, head.head.slot);
         let hidden = Head { kind: Kind::Purged, kept: Some(keep), removed: false, keys, ..head.head.clone() };
-        if head.head.kept != Some(keep) && !replace(slots, &head, &hidden, until).await? {
-            continue;
+        if head.head.kept != Some(keep) || !is_named {
+            for key in hidden.keys.iter().filter(|key| !head.head.keys.contains(key)) {
+                let put = slots.bucket.put(&key.name(&slots.keys, id), &Bytes::new(), &Condition::Any, until);
+                put.await.map_err(|error| error.with_outcome(WriteOutcome::NotApplied))?;
+            }
+            if !replace(slots, &head, &hidden, purge, until).await? {
+                continue;
+            }
+        }
+        for key in former {
+            slots.bucket.delete(&key.name(&slots.keys, id), until).await?;
         }
         slots.delete_later(of_values.iter().map(|key| key.name(&slots.keys, id)));
-        empty_slots(slots, id, head.head.slot, keep).await?;
+        empty_slots(slots, purge, head.head.slot, keep).await?;
         sweep::purge(slots, id).await?;
-        let done = Head { removed: true, ..hidden };
         let until = slots.bucket.deadline();
         let head = slots.existing(id, until).await?;
         if head.head.kept == Some(keep) {
-            replace(slots, &head, &done, until).await?;
+            // Another purge may have given another name meanwhile, which stays.
+            let (done, plain) = (Head { removed: true, ..head.head.clone() }, Purge::new(id, purge.head));
+            replace(slots, &head, &done, &plain, until).await?;
         }
         return Ok(Purged::new(had.get() - keep.get()));
     }
 }
 
+/// Puts the key of the list of the pseudonym in the place of that of the owner. Returns the keys that are in force then, and those
+/// that are not any more, whose names are made of the owner's.
+fn renamed(keys: Vec<IndexKey>, purge: &Purge, slot: Slot) -> (Vec<IndexKey>, Vec<IndexKey>) {
+    let Some(name) = &purge.pseudonym else { return (keys, Vec::new()) };
+    let now = keys.iter().map(|key| key.of_owner(name, slot).unwrap_or_else(|| key.clone())).collect::<Vec<_>>();
+    let former = keys.into_iter().filter(|key| !now.contains(key)).collect();
+    (now, former)
+}
+
 /// Replaces the newest slot of a deleted session; returns whether it was still the expected one.
-async fn replace(slots: &Slots, now: &Arc<Entry>, head: &Head, until: Instant) -> Result<bool> {
+async fn replace(
+    slots: &Slots,
+    now: &Arc<Entry>,
+    head: &Head,
+    purge: &Purge,
+    until: Instant,
+) -> Result<bool> {
     let id = now.head.session;
     let key = slots.keys.slot(id, now.head.slot);
     let found = slots.bucket.get(&key, until).await?.ok_or_else(|| absent(id))?;
@@ -63,7 +91,7 @@ async fn replace(slots: &Slots, now: &Arc<Entry>, head: &Head, until: Instant) -
     if there.head != now.head {
         return Ok(false);
     }
-    let body = there.encode_cut(head);
+    let body = there.encode_cut(head, purge);
     let put = slots.bucket.put(&key, &body, &Condition::Is(found.tag), until).await?;
     let done = match put {
         Put::Stored(_) => true,
@@ -77,7 +105,8 @@ async fn replace(slots: &Slots, now: &Arc<Entry>, head: &Head, until: Instant) -
 }
 
 /// Empties all slots with events after `keep`, except the newest.
-async fn empty_slots(slots: &Slots, id: SessionId, newest: Slot, keep: Seq) -> Result<()> {
+async fn empty_slots(slots: &Slots, purge: &Purge, newest: Slot, keep: Seq) -> Result<()> {
+    let id = purge.session;
     let folder = slots.keys.slots(id);
     // A long session takes long; each step has its own time limit.
     let mut pages = slots.bucket.pages(&folder, None, false, None);
@@ -96,7 +125,7 @@ async fn empty_slots(slots: &Slots, id: SessionId, newest: Slot, keep: Seq) -> R
         let gone = found.iter().copied().filter(|slot| *slot != newest && slot.0 > keep.get());
         let all = gone.chain(straddling.filter(|slot| *slot != newest)).collect::<Vec<_>>();
         futures::stream::iter(all.into_iter().map(Ok))
-            .try_for_each_concurrent(AT_ONCE, |slot| empty(slots, id, slot, keep))
+            .try_for_each_concurrent(AT_ONCE, |slot| empty(slots, purge, slot, keep))
             .await?;
         if enough {
             break;
@@ -106,7 +135,8 @@ async fn empty_slots(slots: &Slots, id: SessionId, newest: Slot, keep: Seq) -> R
 }
 
 /// Empties a slot, or truncates it if it has events up to `keep`.
-async fn empty(slots: &Slots, id: SessionId, slot: Slot, keep: Seq) -> Result<()> {
+async fn empty(slots: &Slots, purge: &Purge, slot: Slot, keep: Seq) -> Result<()> {
+    let id = purge.session;
     let (key, until) = (slots.keys.slot(id, slot), slots.bucket.deadline());
     let gone = || corrupt(&format!("slot {} of session {id}", slot.0), "is gone");
     let part = slots.bucket.get_range(&key, 0..HEADER_PART, until).await?.ok_or_else(gone)?;
@@ -127,7 +157,7 @@ async fn empty(slots: &Slots, id: SessionId, slot: Slot, keep: Seq) -> Result<()
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
                 return empty_damaged(slots, id, slot, keep).await;
             }
-            entry => entry?.encode_cut(&Head { kept: Some(keep), ..head }),
+            entry => entry?.encode_cut(&Head { kept: Some(keep), ..head }, purge),
         }
     };
     // Without a condition: only a purge writes to a slot that is taken, and it only removes.

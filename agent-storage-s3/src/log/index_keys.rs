@@ -23,6 +23,8 @@ use crate::medium::index_pages::Folder;
 const WORK: &str = "work";
 /// List, without the class, of the sessions that have a time of inactivity of their own.
 const OWN_TIMES: &str = "own";
+/// Folder of the lists by owner, below that of the index.
+const OWNERS: &str = "o/";
 const NO_KEY: &str = "no key of an index";
 
 /// Key of a session in one list. Headers name it as `<scope>/<minute>.<slot>`.
@@ -69,6 +71,13 @@ impl IndexKey {
         self.scope.starts_with(VALUES) || self.scope.split('/').next() == Some(OWN_TIMES)
     }
 
+    /// Returns the key in `slot` of the same session in the list of another owner; `None` unless this is in the list of one.
+    pub(crate) fn of_owner(&self, owner: &OwnerId, slot: Slot) -> Option<Self> {
+        let class = self.scope.strip_prefix(OWNERS)?.split_once('/')?.1;
+        let scope = format!("{}/{class}", owner_scope(owner));
+        Some(if scope == self.scope { self.clone() } else { Self { scope, minute: self.minute, slot } })
+    }
+
     /// Returns the name of the key in the bucket.
     pub(crate) fn name(&self, keys: &Keys, session: SessionId) -> String {
         let (folder, minute) = match self.scope.as_str() {
@@ -98,7 +107,7 @@ fn is_rare(state: SessionState) -> bool {
 
 /// Returns the list, without the class, of an owner's sessions. Keys hold no text.
 fn owner_scope(owner: &OwnerId) -> String {
-    format!("o/{}", &hash(owner.as_str())[..32])
+    format!("{OWNERS}{}", &hash(owner.as_str())[..32])
 }
 
 /// Returns the lists that a session belongs to after a commit, each with the minute of its key there.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agent_core::event::Event;
 use agent_core::json::to_text;
 use agent_core::session::SessionRecord;
+use agent_core::store::Purge;
 use agent_core::{CommitId, Epoch, Error, Result, Seq, SessionId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -302,10 +303,10 @@ impl Entry {
         out.into()
     }
 
-    /// Returns the bytes of this object of a deleted session under another header, with its record's tombstone and the
-    /// events of its window up to the header's [`kept`](Head::kept).
-    pub(crate) fn encode_cut(&self, head: &Head) -> Bytes {
-        let tombstone = self.record.as_deref().map(SessionRecord::tombstone);
+    /// Returns the bytes of this object of a deleted session under another header, with the tombstone that a purge leaves of
+    /// its record, and the events of its window up to the header's [`kept`](Head::kept).
+    pub(crate) fn encode_cut(&self, head: &Head, purge: &Purge) -> Bytes {
+        let tombstone = self.record.as_deref().map(|record| purge.tombstone_of(record));
         let mut out = Self::encode_bare(head, tombstone.as_ref()).to_vec();
         let kept = |(seq, ..): &(Seq, &Self, &Line)| head.kept.is_none_or(|kept| *seq <= kept);
         for (_, _, line) in self.lines().take_while(kept) {

@@ -1,4 +1,4 @@
-//! Access to the bucket: the client, requests for objects, uploads, pages of the index, work in the background.
+//! Access to the bucket: the client, requests for objects, uploads, pages of the index, work in the background, former versions.
 
 pub(crate) mod background;
 pub(crate) mod busy;
@@ -7,3 +7,4 @@ pub(crate) mod index_pages;
 pub(crate) mod object;
 pub(crate) mod requests;
 pub(crate) mod upload;
+pub(crate) mod versions;

@@ -16,7 +16,7 @@ use object_store::{
     Extensions, GetOptions, GetRange, ObjectMeta, PutMode, PutOptions, PutPayload, UpdateVersion,
 };
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 
 use crate::config::S3Config;
@@ -142,6 +142,8 @@ pub(crate) struct Bucket {
     pub(crate) tags: Tags,
     /// Settings of the prefix, known once the store is open.
     pub(crate) settings: Settings,
+    /// Name that the server gave the version of an object, once it was asked for one.
+    pub(crate) version: OnceCell<Option<String>>,
 }
 
 /// Failed request, with its known effect.
@@ -164,6 +166,7 @@ impl Bucket {
             counters: Counters::default(),
             tags: Tags::Quoted,
             settings: Settings::default(),
+            version: OnceCell::new(),
         })
     }
 

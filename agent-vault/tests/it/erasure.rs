@@ -1,8 +1,8 @@
-//! Erasure of persons and tenants, on stores with and without encryption.
+//! Erasure of persons and tenants, on stores with and without encryption. The suites of PostgreSQL and of S3 run these tests, too.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,12 +15,11 @@ use agent_core::session::{NewSession, SessionRecord};
 use agent_core::state::SessionState;
 use agent_core::store::{BlobQuery, PutBlob, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{Backend, ErrorKind, OwnerId, SessionId, SessionStoreExt, Storage, TenantId, WorkspaceId};
-use agent_storage_fs::FsStore;
 use agent_vault::{KeyPlace, KeyRing, StorePlace, Vault, WorkspaceSecrets};
 use agent_workspace::erasure::{Eraser, LeftoverKind, Look, Receipt, Subject, verify_erased};
 use agent_workspace::secrets::Secret;
 
-use crate::support::{STORES, Site};
+use crate::support::{SEEN, STORES, Site};
 
 /// A word of the person, and the person's name.
 pub(crate) const WORD: &str = "treasure-4711";
@@ -117,14 +116,6 @@ async fn key_texts(raw: &dyn Backend) -> Vec<(TenantId, String, String)> {
     found
 }
 
-fn copied(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let (from, to) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
-        if from.is_dir() { copied(&from, &to) } else { assert!(fs::copy(from, to).is_ok()) }
-    }
-}
-
 fn kinds(left: &[agent_workspace::erasure::Leftover]) -> BTreeSet<LeftoverKind> {
     left.iter().map(|it| it.kind).collect()
 }
@@ -157,16 +148,16 @@ async fn an_erased_persons_words_name_and_keys_are_in_no_file() {
         assert_eq!(receipt.keys.len(), if is_sealed { 3 } else { 0 }, "{store}");
         for bytes in [WORD, ALICE] {
             assert_eq!(
-                site.files_with(bytes.as_bytes()),
-                Vec::<std::path::PathBuf>::new(),
+                site.places_with(bytes.as_bytes()).await,
+                Vec::<PathBuf>::new(),
                 "{store} {is_sealed} {bytes}"
             );
         }
         for (_, row, text) in before {
             let is_erased = scene.ids().iter().any(|id| row.contains(&id.to_string()));
             assert_eq!(
-                site.files_with(text.as_bytes()).is_empty(),
-                is_erased || store == "memory",
+                site.places_with(text.as_bytes()).await.is_empty(),
+                is_erased || !SEEN.contains(&store),
                 "{store}: {row}"
             );
         }
@@ -183,7 +174,8 @@ async fn an_erased_persons_words_name_and_keys_are_in_no_file() {
         let look = Look::new().with_words([WORD, ALICE]).with_files([site.folder.path()]);
         let verified = verify_erased(&*backend, &receipt, look).await.unwrap();
         assert_eq!(verified.left, [], "{store} {is_sealed}");
-        assert_eq!(verified.files > 0, store != "memory");
+        let has_files = fs::read_dir(site.folder.path()).unwrap().count() > 0;
+        assert_eq!(verified.files > 0, has_files, "{store}");
         assert!(verified.unseen.iter().any(|it| it.contains("backups")));
         // What the other one has is as it was, and nothing of the erasure stays.
         assert!(scene.bob.sessions.read(scene.others, ReadEvents::first(9)).await.unwrap().events.len() > 2);
@@ -221,7 +213,7 @@ async fn what_anothers_fork_reads_is_kept_and_named_until_the_fork_is_gone() {
         eraser(&backend).settle().await.unwrap();
         assert_eq!(receipt.sessions.len(), 3, "{store} {is_sealed}");
         assert_eq!((receipt.kept.len(), receipt.keys.len()), (0, if is_sealed { 3 } else { 0 }));
-        assert_eq!(site.files_with(WORD.as_bytes()), Vec::<std::path::PathBuf>::new());
+        assert_eq!(site.places_with(WORD.as_bytes()).await, Vec::<PathBuf>::new());
         assert_eq!(backend.tenants(None).await.unwrap().items, [acme()], "the plan is over");
     }
 }
@@ -253,7 +245,7 @@ async fn a_late_retry_of_a_commit_after_the_erasure_is_refused() {
             );
         }
         assert!(late.sessions.blobs().put(put).await.is_err(), "{store} {is_sealed}");
-        assert_eq!(site.files_with(WORD.as_bytes()), Vec::<std::path::PathBuf>::new(), "{store} {is_sealed}");
+        assert_eq!(site.places_with(WORD.as_bytes()).await, Vec::<PathBuf>::new(), "{store} {is_sealed}");
     }
 }
 
@@ -272,9 +264,9 @@ async fn an_erased_tenant_leaves_no_word_and_no_key() {
         // Those of four sessions, and of the tenant.
         assert_eq!(receipt.keys.len(), if is_sealed { 5 } else { 0 }, "{store}");
         for (_, row, text) in before.iter().filter(|(_, row, _)| row != "tenant/default") {
-            assert!(site.files_with(text.as_bytes()).is_empty(), "{store}: {row}");
+            assert!(site.places_with(text.as_bytes()).await.is_empty(), "{store}: {row}");
         }
-        assert!(site.files_with(WORD.as_bytes()).is_empty() && site.files_with(ALICE.as_bytes()).is_empty());
+        assert!(site.places_with(WORD.as_bytes()).await.is_empty() && site.places_with(ALICE.as_bytes()).await.is_empty());
         let look = Look::new().with_words([WORD, ALICE]).with_files([site.folder.path()]);
         assert_eq!(verify_erased(&*backend, &receipt, look).await.unwrap().left, [], "{store} {is_sealed}");
         assert_eq!(backend.tenants(None).await.unwrap().items, []);
@@ -284,28 +276,33 @@ async fn an_erased_tenant_leaves_no_word_and_no_key() {
 
 #[tokio::test]
 async fn an_erased_creator_takes_the_helpers_along() {
-    let site = Site::new("files").await;
-    let backend = opened(site.backends[0].clone(), true).await;
-    let storage = backend.tenant(&acme());
-    let carol = "user:carol-0815".parse().unwrap();
-    let other = said(&storage, WorkspaceId::DEFAULT, "breakfast").await;
-    let new = NewSession::new(storage.effects().new_session_id(), WorkspaceId::DEFAULT).with_creator(carol);
-    let parent = storage.sessions.create(new).await.unwrap();
-    let child = storage
-        .sessions
-        .create_child(parent.id, Patch::new().with_title(Title::by_user(WORD)))
-        .await
-        .unwrap();
-    let subject = Subject::Creator("user:carol-0815".parse().unwrap());
-    let receipt = Eraser::new(backend.clone(), acme(), subject).run().await.unwrap();
-    assert_eq!(receipt.sessions.iter().copied().collect::<BTreeSet<_>>(), [parent.id, child.id].into());
-    assert!(site.files_with(b"carol-0815").is_empty());
-    assert_ne!(storage.sessions.load(other.id).await.unwrap().status.state, SessionState::Deleted);
+    for (store, is_sealed) in STORES.into_iter().flat_map(|store| [(store, false), (store, true)]) {
+        let site = Site::new(store).await;
+        let backend = opened(site.backends[0].clone(), is_sealed).await;
+        let storage = backend.tenant(&acme());
+        let carol = "user:carol-0815".parse().unwrap();
+        let other = said(&storage, WorkspaceId::DEFAULT, "breakfast").await;
+        let new = NewSession::new(storage.effects().new_session_id(), WorkspaceId::DEFAULT).with_creator(carol);
+        let parent = storage.sessions.create(new).await.unwrap();
+        let patch = Patch::new().with_title(Title::by_user(WORD));
+        let child = storage.sessions.create_child(parent.id, patch).await.unwrap();
+        let subject = Subject::Creator("user:carol-0815".parse().unwrap());
+        let eraser = Eraser::new(backend.clone(), acme(), subject);
+        let receipt = eraser.run().await.unwrap();
+        eraser.settle().await.unwrap();
+        let erased = receipt.sessions.iter().copied().collect::<BTreeSet<_>>();
+        assert_eq!(erased, [parent.id, child.id].into(), "{store} {is_sealed}");
+        for bytes in ["carol-0815", WORD] {
+            let left = site.places_with(bytes.as_bytes()).await;
+            assert_eq!(left, Vec::<PathBuf>::new(), "{store} {is_sealed} {bytes}");
+        }
+        assert_ne!(storage.sessions.load(other.id).await.unwrap().status.state, SessionState::Deleted);
+    }
 }
 
 #[tokio::test]
 async fn nothing_is_removed_while_a_session_is_run_nor_with_an_option_that_is_not_there() {
-    let site = Site::new("memory").await;
+    let site = Site::new(STORES[0]).await;
     let backend = opened(site.backends[0].clone(), true).await;
     let scene = Scene::new(&*backend).await;
     let refused = eraser(&backend).with_forks().run().await.unwrap_err();
@@ -375,7 +372,7 @@ async fn a_search_index_of_others_forgets_what_was_erased() {
 #[tokio::test]
 async fn a_changed_receipt_is_refused() {
     for is_sealed in [false, true] {
-        let site = Site::new("memory").await;
+        let site = Site::new(STORES[0]).await;
         let backend = opened(site.backends[0].clone(), is_sealed).await;
         Scene::new(&*backend).await;
         let text = eraser(&backend).run().await.unwrap().to_text().unwrap();
@@ -409,7 +406,7 @@ async fn a_changed_receipt_is_refused() {
         // A receipt without a tag is none of an encrypted store, and a root key that is not at hand is named.
         let receipt = Receipt::parse(&text).unwrap();
         let other_root =
-            Vault::open(Site::new("memory").await.backends[0].clone(), KeyRing::from_bytes([9; 32]));
+            Vault::open(Site::new(STORES[0]).await.backends[0].clone(), KeyRing::from_bytes([9; 32]));
         let error = verify_erased(&other_root.await.unwrap(), &receipt, Look::new()).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Denied, "{error}");
         assert!(!is_sealed || error.to_string().contains(ring().current_id().as_str()), "{error}");
@@ -418,58 +415,81 @@ async fn a_changed_receipt_is_refused() {
 
 #[tokio::test]
 async fn a_verification_finds_each_kind_of_left_over() {
-    for is_sealed in [false, true] {
-        let site = Site::new("files").await;
+    for (store, is_sealed) in SEEN.into_iter().flat_map(|store| [(store, false), (store, true)]) {
+        let site = Site::new(store).await;
         let backend = opened(site.backends[0].clone(), is_sealed).await;
         let scene = Scene::new(&*backend).await;
-        let (path, copy) = (site.folder.path().join("agents"), tempfile::tempdir().unwrap());
-        copied(&path, copy.path());
+        let copy = site.copied().await;
         let rows = key_texts(&*site.backends[0]).await;
         let receipt = eraser(&backend).run().await.unwrap();
-        let look = || Look::new().with_words([WORD]).with_files([&path]);
-        assert_eq!(verify_erased(&*backend, &receipt, look()).await.unwrap().left, []);
+        let path = site.folder.path();
+        let look = || Look::new().with_words([WORD, ALICE]).with_files([path]);
+        let left = async |look| kinds(&verify_erased(&*backend, &receipt, look).await.unwrap().left);
+        assert_eq!(left(look()).await, [].into(), "{store} {is_sealed}");
 
         // The store as it was before, as a backup would bring it back.
-        let before = opened(Arc::new(FsStore::open(copy.path()).await.unwrap()), is_sealed).await;
+        let before = opened(copy.backends[0].clone(), is_sealed).await;
         let found = verify_erased(&*before, &receipt, Look::new().with_words([WORD])).await.unwrap();
-        let mut expected =
-            vec![LeftoverKind::Session, LeftoverKind::Event, LeftoverKind::Blob, LeftoverKind::Word];
+        let mut expected = BTreeSet::from([LeftoverKind::Session, LeftoverKind::Event, LeftoverKind::Blob]);
+        expected.extend([LeftoverKind::Word, LeftoverKind::Workspace]);
         if is_sealed {
             expected.extend([LeftoverKind::KeyRow, LeftoverKind::Sealed]);
         }
-        assert_eq!(kinds(&found.left), expected.into_iter().collect());
+        assert_eq!(kinds(&found.left), expected, "{store}");
         assert!(found.left.iter().all(|it| !it.to_string().contains(WORD)), "{:?}", found.left);
 
         // One of each kind, planted alone.
-        let stray = path.join("stray");
-        let planted = async |bytes: &str, kind| {
-            // Across two reads.
-            fs::write(&stray, [vec![b'.'; (1 << 20) - bytes.len() / 2], bytes.as_bytes().to_vec()].concat())
-                .unwrap();
-            let found = verify_erased(&*backend, &receipt, look()).await.unwrap();
-            assert_eq!(kinds(&found.left), [kind].into(), "{bytes}");
-            fs::remove_file(&stray).unwrap();
+        let place = |row: &str| {
+            let tenant = rows.iter().find(|(_, name, _)| name.starts_with("tenant/acme")).unwrap().0.clone();
+            (StorePlace::new(site.backends[0].tenant(&tenant).workspaces), row.to_owned())
         };
-        planted(WORD, LeftoverKind::Word).await;
         if is_sealed {
             let (_, _, text) =
                 rows.iter().find(|(_, row, _)| row.ends_with(&scene.first.id.to_string())).unwrap();
-            planted(text, LeftoverKind::KeyText).await;
             let key = receipt.keys[0].key.as_ref().unwrap();
-            planted(&format!("\"sealed\":\"1.{key}.AAAA\""), LeftoverKind::Sealed).await;
-            let (tenant, ..) = rows.iter().find(|(_, row, _)| row.starts_with("tenant/acme")).unwrap();
-            let place = StorePlace::new(site.backends[0].tenant(tenant).workspaces);
-            let row = format!("session/acme/{}", Effects::default().new_session_id());
+            planted(&site, text, LeftoverKind::KeyText, || left(look())).await;
+            let sealed = format!("\"sealed\":\"1.{key}.AAAA\"");
+            planted(&site, &sealed, LeftoverKind::Sealed, || left(look())).await;
+            let (place, row) = place(&format!("session/acme/{}", Effects::default().new_session_id()));
             place.put_if_absent(&row, text).await.unwrap();
-            let found = verify_erased(&*backend, &receipt, Look::new()).await.unwrap();
-            assert_eq!(kinds(&found.left), [LeftoverKind::KeyRow].into());
+            assert_eq!(left(Look::new()).await, [LeftoverKind::KeyRow].into(), "{store}");
             place.drop_key(&row).await.unwrap();
-            let row = format!("blob/{}/0011", scene.first.id);
+            assert_eq!(left(Look::new()).await, [].into(), "{store}");
+        }
+        planted(&site, WORD, LeftoverKind::Word, || left(look())).await;
+        // In what another one has, which no file shows where it is sealed.
+        let effects = scene.bob.effects().clone();
+        let new = Workspace::new(effects.new_workspace_id(), ALICE, effects.new_session_id(), effects.now());
+        let new = scene.bob.workspaces.put(new, Precondition::MustNotExist).await.unwrap();
+        assert_eq!(left(Look::new().with_words([ALICE])).await, [LeftoverKind::Word].into(), "{store}");
+        scene.bob.workspaces.delete(new.id).await.unwrap();
+        assert_eq!(left(Look::new().with_words([ALICE])).await, [].into(), "{store}");
+        let others = scene.bob.sessions.load(scene.others).await.unwrap();
+        scene.bob.sessions.append(others.id, others.head, vec![NewEvent::user_message(WORD)]).await.unwrap();
+        assert_eq!(left(Look::new().with_words([WORD])).await, [LeftoverKind::Word].into(), "{store}");
+        if is_sealed {
+            let (place, row) = place(&format!("blob/{}/0011", scene.first.id));
             place.put_if_absent(&row, "AAAA").await.unwrap();
-            let found = verify_erased(&*backend, &receipt, Look::new()).await.unwrap();
-            assert_eq!(kinds(&found.left), [LeftoverKind::KeyRow].into());
+            assert_eq!(left(Look::new()).await, [LeftoverKind::KeyRow].into(), "{store}");
         }
     }
+}
+
+/// Plants a text in a file of the store, if it has files, across two reads.
+async fn planted<F: Future<Output = BTreeSet<LeftoverKind>>>(
+    site: &Site,
+    text: &str,
+    kind: LeftoverKind,
+    left: impl Fn() -> F,
+) {
+    if fs::read_dir(site.folder.path()).unwrap().count() == 0 {
+        return;
+    }
+    let stray = site.folder.path().join("stray");
+    let dots = vec![b'.'; (1 << 20) - text.len() / 2];
+    fs::write(&stray, [dots, text.as_bytes().to_vec()].concat()).unwrap();
+    assert_eq!(left().await, [kind].into(), "{text}");
+    fs::remove_file(&stray).unwrap();
 }
 
 #[tokio::test]

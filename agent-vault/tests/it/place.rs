@@ -9,7 +9,8 @@ use agent_vault::{KeyEntry, KeyPlace, KeyQuery, KeyRow, StorePlace};
 use futures::TryStreamExt;
 use futures::future::{join, join_all};
 
-use crate::support::{Cut, Cutting, STORES, Site};
+use crate::cut::{Cut, Cutting};
+use crate::support::{SEEN, STORES, Site};
 
 const NAME: &str = "session/acme/7";
 
@@ -276,7 +277,7 @@ async fn a_row_in_a_workspace_of_another_name_is_damage_and_stays() {
 #[tokio::test]
 async fn the_bytes_of_a_dropped_text_are_gone() {
     const TEXTS: [&str; 3] = ["xyzzy-first", "xyzzy-second", "xyzzy-third"];
-    for store in ["files", "sqlite"] {
+    for store in SEEN {
         let site = Site::new(store).await;
         let place = site.place(0);
         for n in 0..50 {
@@ -284,11 +285,11 @@ async fn the_bytes_of_a_dropped_text_are_gone() {
         }
         place.put_if_absent(NAME, &TEXTS[0].repeat(20)).await.unwrap();
         place.swap(NAME, &TEXTS[0].repeat(20), &TEXTS[1].repeat(20)).await.unwrap();
-        assert!(!site.files_with(TEXTS[1].as_bytes()).is_empty(), "{store}: it is found while it is there");
+        assert!(!site.places_with(TEXTS[1].as_bytes()).await.is_empty(), "{store}: it is found while it is there");
         assert!(place.drop_key(NAME).await.unwrap());
         let pending = site.backends[0].maintain().await.unwrap();
         for text in TEXTS {
-            let left = site.files_with(text.as_bytes());
+            let left = site.places_with(text.as_bytes()).await;
             assert!(left.is_empty(), "{store}: {text} is left in {left:?}; {pending:?} was done");
         }
         assert_eq!(place.get(NAME).await.unwrap(), Some(KeyRow::Dropped), "{store}");

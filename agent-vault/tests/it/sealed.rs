@@ -152,7 +152,7 @@ async fn no_word_reaches_the_store() {
         vault.close().await.unwrap();
         site.backends[1].close().await.unwrap();
         for word in [WORD.to_owned(), WORD.replace('-', "\\u002d")] {
-            assert_eq!(site.files_with(word.as_bytes()), Vec::<std::path::PathBuf>::new(), "{store}");
+            assert_eq!(site.places_with(word.as_bytes()).await, Vec::<std::path::PathBuf>::new(), "{store}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Secrets of workspaces on memory, files and SQLite.
+//! Secrets of workspaces. The suites of PostgreSQL and of S3 run these tests, too.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use futures::future::join_all;
 
-use crate::support::{Cut, Cutting, STORES, Site};
+use crate::cut::{Cut, Cutting};
+use crate::support::{SEEN, STORES, Site};
 
 const START: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 const VALUE: &str = "xyzzy-0123456789-first";
@@ -117,7 +118,7 @@ async fn a_secret_belongs_to_its_workspace_and_tenant() {
 /// No value is opened for a list: one that is damaged is listed, and refused by name when it is read.
 #[tokio::test]
 async fn names_are_listed_without_opening_a_value() {
-    let site = Site::new("memory").await;
+    let site = Site::new(STORES[0]).await;
     let (secrets, place) = (secrets(&site, 0), site.place(0));
     secrets.set(WorkspaceId::DEFAULT, &name(), &secret(VALUE), None).await.unwrap();
     let (row, text) = rows(&place).await.remove(0);
@@ -239,8 +240,8 @@ async fn expired_secrets_are_refused_by_name() {
 /// Every file of the place has neither a value nor a name, in no usual form; what was removed leaves no sealed bytes either.
 #[tokio::test]
 async fn files_hold_neither_names_nor_values() {
-    for store in ["files", "sqlite"] {
-        let (site, elsewhere) = (Site::new(store).await, Site::new("memory").await);
+    for store in SEEN {
+        let (site, elsewhere) = (Site::new(store).await, Site::new(store).await);
         // The audit names secrets; it is in another store here.
         let secrets = over(site.place(0), &storage(&elsewhere, "acme", START));
         for value in [VALUE, SECOND] {
@@ -251,27 +252,27 @@ async fn files_hold_neither_names_nor_values() {
         let (row, text) = rows(&site.place(0)).await.remove(0);
         let sealed: Vec<_> = text.split('.').skip(1).map(str::to_owned).collect();
         assert_eq!(sealed.len(), 3, "the head and two values");
-        let hidden = |what: &str| {
+        let hidden = async |what: &str| {
             for form in [
                 what.to_owned(),
                 STANDARD_NO_PAD.encode(what),
                 URL_SAFE_NO_PAD.encode(what),
                 what.bytes().map(|byte| format!("{byte:02x}")).collect(),
             ] {
-                let found = site.files_with(form.as_bytes());
+                let found = site.places_with(form.as_bytes()).await;
                 assert!(found.is_empty(), "{store}: {form} is in {found:?}");
             }
         };
         for what in [VALUE, SECOND, "xyzzy", NAME, "plugh"] {
-            hidden(what);
+            hidden(what).await;
         }
-        assert!(!site.files_with(sealed[1].as_bytes()).is_empty(), "{store}: sealed, it is there");
+        assert!(!site.places_with(sealed[1].as_bytes()).await.is_empty(), "{store}: sealed, it is there");
         assert!(!row.contains(NAME) && !format!("{secrets:?}").contains(NAME), "{secrets:?}");
 
         assert!(secrets.remove(other(), &name()).await.unwrap());
         site.backends[0].maintain().await.unwrap();
         for part in &sealed {
-            assert!(site.files_with(part.as_bytes()).is_empty(), "{store}: {part} is left");
+            assert!(site.places_with(part.as_bytes()).await.is_empty(), "{store}: {part} is left");
         }
     }
 }
@@ -370,7 +371,7 @@ async fn changes_and_reads_at_once_are_all_counted() {
 /// What was sealed for one place is refused in every other: another secret, workspace or version.
 #[tokio::test]
 async fn a_value_in_another_place_is_damage() {
-    let site = Site::new("memory").await;
+    let site = Site::new(STORES[0]).await;
     let (secrets, place, at) = (secrets(&site, 0), site.place(0), WorkspaceId::DEFAULT);
     for value in [VALUE, SECOND] {
         secrets.set(at, &name(), &secret(value), None).await.unwrap();
@@ -429,7 +430,7 @@ async fn a_wrong_root_key_reads_and_writes_nothing() {
 /// With the keys and the audit of an encrypted backend no file has a value or a name, that of the audit included.
 #[tokio::test]
 async fn files_of_a_vault_hold_no_names_in_the_audit_either() {
-    for store in ["files", "sqlite"] {
+    for store in SEEN {
         let site = Site::new(store).await;
         let vault = Vault::open(site.backends[0].clone(), KeyRing::from_bytes([7; 32])).await.unwrap();
         let (acme, storage) = (tenant("acme"), vault.tenant(&tenant("acme")));
@@ -442,7 +443,7 @@ async fn files_of_a_vault_hold_no_names_in_the_audit_either() {
             [("user:alice".to_owned(), "secret.read".to_owned(), other(), NAME.to_owned(), 1)]
         );
         for what in ["xyzzy", "plugh"] {
-            let found = site.files_with(what.as_bytes());
+            let found = site.places_with(what.as_bytes()).await;
             assert!(found.is_empty(), "{store}: {what} is in {found:?}");
         }
     }

@@ -1,23 +1,19 @@
-//! Stores, and a store that is cut at a call.
+//! Stores on this machine. Suites on servers have a module of the same form for theirs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use agent_core::commit::Precondition;
-use agent_core::model::Workspace;
-use agent_core::store::{ContentHash, Page, WorkspaceQuery, WorkspaceStoreWrapper};
-use agent_core::{
-    Backend, Error, ErrorKind, MemoryStore, Result, Revision, TenantId, WorkspaceId, WorkspaceStore,
-    WriteOutcome, async_trait,
-};
+use agent_core::{Backend, MemoryStore, TenantId, WorkspaceStore};
 use agent_storage_fs::FsStore;
 use agent_storage_sqlite::SqliteStore;
 use agent_vault::StorePlace;
 use tempfile::TempDir;
 
 pub(crate) const STORES: [&str; 3] = ["memory", "files", "sqlite"];
+
+/// Those whose bytes can be looked at.
+pub(crate) const SEEN: [&str; 2] = ["files", "sqlite"];
 
 /// A store in a folder of its own, opened twice, as two processes would.
 pub(crate) struct Site {
@@ -27,7 +23,18 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) async fn new(store: &str) -> Self {
+        Self::on(store, tempfile::tempdir().unwrap()).await
+    }
+
+    /// A store with the same bytes, which is in a place of its own.
+    pub(crate) async fn copied(&self) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        copy(self.folder.path(), folder.path());
+        let store = if folder.path().join("agents.db").exists() { "sqlite" } else { "files" };
+        Self::on(store, folder).await
+    }
+
+    async fn on(store: &str, folder: TempDir) -> Self {
         let backends: [Arc<dyn Backend>; 2] = match store {
             "memory" => {
                 let one = Arc::new(MemoryStore::new());
@@ -60,7 +67,8 @@ impl Site {
     }
 
     /// The files that hold these bytes.
-    pub(crate) fn files_with(&self, bytes: &[u8]) -> Vec<PathBuf> {
+    #[allow(clippy::unused_async, reason = "that of a server asks it")]
+    pub(crate) async fn places_with(&self, bytes: &[u8]) -> Vec<PathBuf> {
         let mut found = Vec::new();
         walk(self.folder.path(), &mut |path| {
             let content = fs::read(path).unwrap();
@@ -72,6 +80,14 @@ impl Site {
     }
 }
 
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (from, to) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
+        if from.is_dir() { copy(&from, &to) } else { assert!(fs::copy(from, to).is_ok()) }
+    }
+}
+
 fn walk(folder: &Path, see: &mut dyn FnMut(&Path)) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -79,92 +95,3 @@ fn walk(folder: &Path, see: &mut dyn FnMut(&Path)) {
     }
 }
 
-/// What happens at the n-th call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
-    /// It fails, and all others work.
-    Fails,
-    /// The process dies before it: it and all later calls do nothing.
-    DiesBefore,
-    /// The process dies after it: it is done, its reply is lost, and all later calls do nothing.
-    DiesAfter,
-}
-
-impl Cut {
-    pub(crate) const ALL: [Self; 3] = [Self::Fails, Self::DiesBefore, Self::DiesAfter];
-}
-
-/// A store of workspaces that is cut at a call, counted from 1.
-#[derive(Debug)]
-pub(crate) struct Cutting {
-    under: Arc<dyn WorkspaceStore>,
-    calls: AtomicUsize,
-    at: usize,
-    cut: Cut,
-}
-
-impl Cutting {
-    pub(crate) fn new(under: Arc<dyn WorkspaceStore>, at: usize, cut: Cut) -> Arc<Self> {
-        Arc::new(Self { under, calls: AtomicUsize::new(0), at, cut })
-    }
-
-    /// Whether there were as many calls as it takes to be cut.
-    pub(crate) fn was_cut(&self) -> bool {
-        self.calls.load(Ordering::SeqCst) >= self.at
-    }
-
-    async fn call<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let n = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
-        let dead = || Error::new(ErrorKind::Poisoned, "the process is dead, says the test");
-        match self.cut {
-            Cut::Fails if n == self.at => Err(Error::new(ErrorKind::Full, "no space, says the test")),
-            Cut::DiesBefore if n >= self.at => Err(dead()),
-            Cut::DiesAfter if n == self.at => {
-                let _ = work.await;
-                Err(dead().with_outcome(WriteOutcome::Unknown))
-            }
-            Cut::DiesAfter if n > self.at => Err(dead()),
-            _ => work.await,
-        }
-    }
-}
-
-#[async_trait]
-impl WorkspaceStoreWrapper for Cutting {
-    fn inner(&self) -> &dyn WorkspaceStore {
-        &*self.under
-    }
-
-    async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
-        self.call(self.under.load(id)).await
-    }
-
-    async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
-        self.call(self.under.put(workspace, expect)).await
-    }
-
-    async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
-        self.call(self.under.list(query)).await
-    }
-
-    async fn delete(&self, id: WorkspaceId) -> Result<()> {
-        self.call(self.under.delete(id)).await
-    }
-
-    async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
-        self.call(self.under.load_config(id)).await
-    }
-
-    async fn load_with_config(&self, id: WorkspaceId) -> Result<(Workspace, Option<String>)> {
-        self.call(self.under.load_with_config(id)).await
-    }
-
-    async fn save_config(
-        &self,
-        id: WorkspaceId,
-        text: Option<String>,
-        expect: Precondition<ContentHash>,
-    ) -> Result<()> {
-        self.call(self.under.save_config(id, text, expect)).await
-    }
-}

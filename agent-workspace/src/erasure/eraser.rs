@@ -131,11 +131,16 @@ impl Eraser {
     /// - `NotFound` if there is nothing to erase, and no such erasure has begun.
     /// - `Busy` if a living holder runs one of the sessions.
     /// - `Corrupt` if a session cannot be read: whose it is, or which events its forks read, is not known then. Erase or salvage it first.
-    /// - `Unsupported` for [`with_forks`](Self::with_forks).
+    /// - `Unsupported` for [`with_forks`](Self::with_forks), and on a medium that keeps former versions of what is removed
+    ///   ([`Backend::check_removal`]): nothing is erased then.
     /// - Those of the store.
     #[instrument(name = "erase_subject", skip(self), fields(subject = self.subject.kind()))]
     pub async fn run(&self) -> Result<Receipt> {
         self.refuse_forks()?;
+        let unseen = self.backend.check_removal().await.map_err(|error| match error.kind() {
+            ErrorKind::Unsupported => error.about(format_args!("nothing is erased")),
+            _ => error,
+        })?;
         let mut plan = self.plan().await?;
         let keys = self.backend.erasable_keys(&self.tenant);
         let (kept, named) = match self.subject {
@@ -148,7 +153,7 @@ impl Eraser {
         };
         // Also what an earlier call has put off.
         self.backend.maintain().await?;
-        self.receipt(&plan.objects, kept, named, keys.as_deref())
+        self.receipt(&plan.objects, (kept, named), unseen, keys.as_deref())
     }
 
     /// Removes the plan, when the receipt is kept elsewhere. Does nothing if something was kept for a fork: then the plan stays, so that the
@@ -229,8 +234,8 @@ impl Eraser {
     fn receipt(
         &self,
         planned: &Objects,
-        kept: Vec<KeptSession>,
-        named: Vec<SessionId>,
+        (kept, named): (Vec<KeptSession>, Vec<SessionId>),
+        unseen: Option<String>,
         keys: Option<&dyn ErasableKeys>,
     ) -> Result<Receipt> {
         let is_kept = |id: &SessionId| kept.iter().any(|it| it.session == *id);
@@ -242,6 +247,7 @@ impl Eraser {
         let is_dropped = |session: Option<SessionId>| session.is_none_or(|id| !is_kept(&id));
         body.keys = planned.rows.iter().filter(|row| is_dropped(row.session)).cloned().collect();
         (body.kept, body.named) = (kept, named);
+        body.unseen = unseen.into_iter().collect();
         body.signed(keys)
     }
 }

@@ -67,6 +67,9 @@ pub struct ReceiptContents {
     pub kept: Vec<KeptSession>,
     /// Sessions whose tombstones still have the owner's name, since the store cannot change it.
     pub named: Vec<SessionId>,
+    /// Places that the erasure could not look at, such as former versions in a bucket whose server does not tell whether it keeps them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unseen: Vec<String>,
 }
 
 /// Session of which an erasure has kept a part.
@@ -103,7 +106,7 @@ impl ReceiptContents {
         at: Timestamp,
     ) -> Self {
         let (sessions, workspaces, keys) = (Vec::new(), Vec::new(), Vec::new());
-        let (kept, named) = (Vec::new(), Vec::new());
+        let (kept, named, unseen) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             format: FORMAT,
             tenant,
@@ -116,6 +119,7 @@ impl ReceiptContents {
             keys,
             kept,
             named,
+            unseen,
         }
     }
 

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 
 use agent_core::session::SessionSummary;
 use agent_core::state::SessionState;
-use agent_core::store::{BlobQuery, ErasableKeys, PAGE_MAX, ReadBlob, ReadEvents, SessionQuery, pages};
-use agent_core::{Backend, Error, ErrorKind, Result, SessionId, SessionStore};
+use agent_core::store::{
+    BlobQuery, ErasableKeys, PAGE_MAX, ReadBlob, ReadEvents, SessionQuery, WorkspaceQuery, pages,
+};
+use agent_core::{Backend, Error, ErrorKind, Result, SessionId, SessionStore, WorkspaceStore};
 use futures::TryStreamExt;
 use serde::Serialize;
 use tracing::instrument;
@@ -16,11 +18,12 @@ use crate::erasure::receipt::Receipt;
 use crate::erasure::scan::{self, Match, Patterns};
 
 /// What a verification cannot see, whatever the store.
-const UNSEEN: [&str; 5] = [
+const UNSEEN: [&str; 6] = [
     "backups, exports and copies of the store",
     "archives of write-ahead logs, and replicas of a database",
     "rows that a database has deleted and not vacuumed, unless its files were searched",
-    "former versions that a bucket keeps, and blocks of a disk that belong to no file",
+    "rows of a database and objects of a bucket that no call of the store returns",
+    "blocks of a disk that belong to no file",
     "words in another spelling or encoding, and texts of keys that were wrapped again before the erasure",
 ];
 
@@ -41,7 +44,7 @@ impl Look {
         Self::default()
     }
 
-    /// Also looks for these words, in all sessions of the tenant and in the files.
+    /// Also looks for these words, in all sessions and workspaces of the tenant and in the files.
     pub fn with_words(mut self, words: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.words = words.into_iter().map(Into::into).collect();
         self
@@ -73,6 +76,10 @@ pub enum LeftoverKind {
     Sealed,
     /// One of the words.
     Word,
+    /// Workspace that is not deleted, or cannot be read.
+    Workspace,
+    /// Former versions, which the medium keeps of what is removed.
+    Version,
 }
 
 /// Something that an erasure should have removed.
@@ -107,11 +114,11 @@ pub struct VerifiedErasure {
     pub unseen: Vec<String>,
 }
 
-/// Checks a receipt, and looks for what the erasure left: a key row, a session, an event, a blob of what the receipt names as erased, something
+/// Checks a receipt, and looks for what the erasure left: a key row, a session, an event, a blob, a workspace of what the receipt names as erased, something
 /// that the dropped keys sealed, the given words, and the texts of the keys in the given files. What the receipt names as kept is left out,
 /// but not its words.
 ///
-/// Changes nothing. Reads the tenant as a whole if words are given or keys were dropped, and each file once.
+/// Changes nothing; a bucket is asked with an object of its own whether it keeps [former versions](Backend::check_removal). Reads the tenant as a whole if words are given or keys were dropped, and each file once.
 ///
 /// # Cancel safety
 ///
@@ -127,13 +134,23 @@ pub async fn verify_erased(backend: &dyn Backend, receipt: &Receipt, look: Look)
     let mut search = Search { receipt, left: BTreeSet::new() };
     let opened = backend.tenant(&receipt.tenant).sessions;
     let stored = keys.as_ref().map_or_else(|| opened.store().clone(), |keys| keys.stored());
+    let unknown = match backend.check_removal().await {
+        Err(error) if *error.kind() == ErrorKind::Unsupported => {
+            search.add(LeftoverKind::Version, error.to_string(), "the medium of the store");
+            None
+        }
+        unknown => unknown?,
+    };
     search.sessions(&*stored).await?;
+    let workspaces = backend.tenant(&receipt.tenant).workspaces;
+    search.workspaces(&*workspaces).await?;
     if let Some(keys) = &keys {
         search.key_rows(&**keys).await?;
     }
     let patterns = Patterns::new(&look.words, &receipt.keys)?;
     if !patterns.is_empty() {
         search.contents(&*stored, &patterns).await?;
+        search.texts(&*workspaces, &patterns).await?;
         if keys.is_some() && !look.words.is_empty() {
             search.contents(&**opened.store(), &patterns).await?;
         }
@@ -145,7 +162,7 @@ pub async fn verify_erased(backend: &dyn Backend, receipt: &Receipt, look: Look)
         search.note(found, path.display().to_string());
     }
     let (files, bytes) = (found.files, found.bytes);
-    let unseen = UNSEEN.iter().map(|it| (*it).to_owned()).collect();
+    let unseen = UNSEEN.iter().map(|it| (*it).to_owned()).chain(unknown).collect();
     Ok(VerifiedErasure { left: search.left.into_iter().collect(), files, bytes, unseen })
 }
 
@@ -206,6 +223,19 @@ impl Search<'_> {
         Ok(())
     }
 
+    /// Looks at each erased workspace.
+    async fn workspaces(&mut self, store: &dyn WorkspaceStore) -> Result<()> {
+        for id in &self.receipt.workspaces {
+            let what = match store.load_with_config(*id).await {
+                Err(error) if error.is_absent() => continue,
+                Err(error) if is_fault(&error) => error.to_string(),
+                found => found.map(|_| "it is there".to_owned())?,
+            };
+            self.add(LeftoverKind::Workspace, what, format!("workspace {id}"));
+        }
+        Ok(())
+    }
+
     async fn key_rows(&mut self, keys: &dyn ErasableKeys) -> Result<()> {
         let erased: BTreeSet<_> = self.receipt.sessions.iter().copied().collect();
         let hashes: BTreeSet<_> = self.receipt.keys.iter().map(|row| row.sha256.as_str()).collect();
@@ -217,6 +247,30 @@ impl Search<'_> {
                 || hashes.contains(row.sha256.as_str());
             if is_left {
                 self.add(LeftoverKind::KeyRow, "the row is there", format!("key row {}", row.row));
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for the patterns in the records and configurations of all workspaces of the tenant.
+    async fn texts(&mut self, store: &dyn WorkspaceStore, patterns: &Patterns) -> Result<()> {
+        let query = WorkspaceQuery::new().with_deleting().with_limit(PAGE_MAX);
+        let mut pages = pages(query, |query| store.list(query));
+        while let Some(page) = pages.try_next().await? {
+            for damage in &page.damaged {
+                let what = format!("it cannot be searched: {damage}");
+                self.add(LeftoverKind::Workspace, what, "the list of workspaces");
+            }
+            for workspace in page.items {
+                let config = match store.load_config(workspace.id).await {
+                    Err(error) if error.is_absent() => continue,
+                    config => config?.unwrap_or_default(),
+                };
+                let mut found = patterns.all(workspace.to_json().as_bytes());
+                found.extend(patterns.all(config.as_bytes()));
+                for found in found {
+                    self.note(found, format!("workspace {}", workspace.id));
+                }
             }
         }
         Ok(())
