@@ -43,8 +43,9 @@ pub(crate) async fn purge(slots: &Slots, purge: &Purge) -> Result<Purged> {
         let hidden = Head { kind: Kind::Purged, kept: Some(keep), removed: false, keys, ..head.head.clone() };
         if head.head.kept != Some(keep) || !is_named {
             for key in hidden.keys.iter().filter(|key| !head.head.keys.contains(key)) {
-                let put = slots.bucket.put(&key.name(&slots.keys, id), &Bytes::new(), &Condition::Any, until);
-                put.await.map_err(|error| error.with_outcome(WriteOutcome::NotApplied))?;
+                let name = key.name(&slots.keys, id);
+                let put = slots.bucket.put(&name, &Bytes::new(), &Condition::Any, until).await;
+                put.map_err(|error| error.with_outcome(WriteOutcome::NotApplied))?;
             }
             if !replace(slots, &head, &hidden, purge, until).await? {
                 continue;

@@ -123,9 +123,10 @@ fn golden_objects() {
     }
     let last = log.slot(Slot(6));
     let purged = Head { kind: Kind::Purged, kept: Some(Seq::new(2)), removed: true, ..last.head.clone() };
-    golden("purged", &last.encode_cut(&purged));
+    let purge = Purge::new(last.head.session, last.head.last);
+    golden("purged", &last.encode_cut(&purged, &purge));
     let middle = log.slot(Slot(3));
-    golden("cut", &middle.encode_cut(&Head { kept: Some(Seq::new(3)), ..middle.head.clone() }));
+    golden("cut", &middle.encode_cut(&Head { kept: Some(Seq::new(3)), ..middle.head.clone() }, &purge));
     golden("stub", &Entry::encode_bare(&Head { kind: Kind::Stub, keys: Vec::new(), ..middle.head }, None));
     assert_eq!(log.read(), log.events);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::store::{ErasableKeys, ErasableRow};
-use agent_core::{Backend, Error, Result, SessionId, Storage, TenantId};
+use agent_core::{Backend, Error, ErrorKind, Result, SessionId, Storage, TenantId};
 use serde::Serialize;
 use tracing::instrument;
 

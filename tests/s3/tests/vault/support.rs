@@ -40,7 +40,7 @@ impl Site {
     }
 
     async fn on(store: &'static str, simulator: Simulator) -> Self {
-        let opened = async |client: &str| -> Arc<dyn Backend> {
+        let opened = async |client: &str| {
             // The clock of the simulated server starts at this time.
             let start = Timestamp::from_micros(20_500 * 86_400_000_000);
             let effects = Effects::default().with_clock(Arc::new(SimulatedClock::new(start)));
@@ -48,7 +48,7 @@ impl Site {
             let config = simulated::config(&simulator, client).with_option("index", index).unwrap();
             Arc::new(config.with_effects(effects).open().await.unwrap())
         };
-        let backends = [opened("one").await, opened("two").await];
+        let backends: [Arc<dyn Backend>; 2] = [opened("one").await, opened("two").await];
         Self { folder: tempfile::tempdir().unwrap(), backends, simulator, store }
     }
 
