@@ -18,9 +18,9 @@ use agent_core::store::{
     ReadBlob, ReadEvents, Rebuilt, SessionQuery, SweepBlobs, SweptBlobs, WorkspaceQuery,
 };
 use agent_core::{
-    Backend, BindingStore, CommitId, DeviceId, Epoch, Error, ErrorKind, MemoryStore, OwnerId, Result, Revision,
-    Seq, SessionId, SessionStore, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome,
-    async_trait,
+    Backend, BindingStore, CommitId, DeviceId, Epoch, Error, ErrorKind, MemoryStore, OwnerId, Result,
+    Revision, Seq, SessionId, SessionStore, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore,
+    WriteOutcome, async_trait,
 };
 use agent_storage_conformance::{Damage, DamageKind, Factory};
 

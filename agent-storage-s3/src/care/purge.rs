@@ -72,7 +72,8 @@ pub(crate) async fn purge(slots: &Slots, purge: &Purge) -> Result<Purged> {
 /// that are not any more, whose names are made of the owner's.
 fn renamed(keys: Vec<IndexKey>, purge: &Purge, slot: Slot) -> (Vec<IndexKey>, Vec<IndexKey>) {
     let Some(name) = &purge.pseudonym else { return (keys, Vec::new()) };
-    let now = keys.iter().map(|key| key.of_owner(name, slot).unwrap_or_else(|| key.clone())).collect::<Vec<_>>();
+    let now =
+        keys.iter().map(|key| key.of_owner(name, slot).unwrap_or_else(|| key.clone())).collect::<Vec<_>>();
     let former = keys.into_iter().filter(|key| !now.contains(key)).collect();
     (now, former)
 }

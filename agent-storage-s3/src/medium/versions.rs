@@ -48,7 +48,9 @@ pub(crate) async fn check(bucket: &Bucket, prefix: &str) -> Result<Option<String
     let found = found.map(|version| Versions::of(bucket.dialect, version.as_deref()));
     let place = &bucket.place;
     let unknown = |what: &str| {
-        format!("former versions of the objects in {place}: {what}; look at the versioning and the soft delete of the bucket")
+        format!(
+            "former versions of the objects in {place}: {what}; look at the versioning and the soft delete of the bucket"
+        )
     };
     match found {
         // Soft delete is not to be seen in the protocol.
@@ -85,7 +87,8 @@ async fn find(bucket: &Bucket, prefix: &str) -> Result<Option<String>> {
             bucket.request("write an object", 1, until, &bucket.counters.put, work).await
         })
     });
-    let done = put.await?.ok_or_else(|| Error::unavailable(format!("{} does not take an object", bucket.place)))?;
+    let done =
+        put.await?.ok_or_else(|| Error::unavailable(format!("{} does not take an object", bucket.place)))?;
     if let Err(error) = bucket.delete(&key, bucket.deadline()).await {
         // It is empty, and the next probe of a bucket removes it.
         tracing::debug!(%error, key, "an object by which the server was asked for versions was left behind");

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::{Media, Message, NewEvent, Part};
-use agent_core::model::{Patch, Title, Workspace};
+use agent_core::model::{Failure, Patch, Title, Workspace};
 use agent_core::search::Search;
 use agent_core::session::{NewSession, SessionRecord};
-use agent_core::state::SessionState;
-use agent_core::store::{BlobQuery, PutBlob, ReadEvents, SessionQuery, WorkspaceQuery};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{BlobQuery, Purge, PutBlob, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{Backend, ErrorKind, OwnerId, SessionId, SessionStoreExt, Storage, TenantId, WorkspaceId};
 use agent_vault::{KeyPlace, KeyRing, StorePlace, Vault, WorkspaceSecrets};
 use agent_workspace::erasure::{Eraser, LeftoverKind, Look, Receipt, Subject, verify_erased};
@@ -72,6 +72,18 @@ impl Scene {
         let fork = alice.sessions.fork(first.id, None).await.unwrap();
         alice.sessions.append(fork.id, fork.head, vec![NewEvent::user_message(WORD)]).await.unwrap();
         let third = said(&alice, workspace, WORD).await.id;
+        // A run with a heartbeat, which some stores keep apart.
+        let run = effects.new_run_id();
+        let lease = LeaseRequest::new("laptop", run);
+        let epoch = alice.sessions.trigger(third, Trigger::BeginRun(lease)).await.unwrap().session.epoch;
+        alice.sessions.leases().heartbeat(third, epoch).await.unwrap();
+        let failed = RunEnd::Failed(Failure::new(Reason::RunError, WORD));
+        let end = Commit::seal(&effects, third, alice.sessions.load(third).await.unwrap().head);
+        alice
+            .sessions
+            .commit(end.with_fence(run, epoch).with_trigger(Trigger::EndRun(failed)))
+            .await
+            .unwrap();
         let others = said(&bob, WorkspaceId::DEFAULT, "breakfast").await.id;
         Self { alice, bob, first, fork: fork.id, third, workspace, others }
     }
@@ -126,6 +138,11 @@ async fn an_erased_persons_words_name_and_keys_are_in_no_file() {
         let site = Site::new(store).await;
         let backend = opened(site.backends[0].clone(), is_sealed).await;
         let scene = Scene::new(&*backend).await;
+        // One that retention has purged before, with the owner's name in its tombstone.
+        let purged = said(&scene.alice, scene.workspace, WORD).await;
+        let delete = Trigger::Delete(Reason::UserDeleted);
+        let deleted = scene.alice.sessions.trigger(purged.id, delete).await.unwrap().session;
+        scene.alice.sessions.purge(Purge::new(deleted.id, deleted.head)).await.unwrap();
         let before = key_texts(&*site.backends[0]).await;
         let receipt = eraser(&backend).run().await.unwrap();
         let maintenance = site.backends[0].tenant(&acme()).sessions;
@@ -138,7 +155,7 @@ async fn an_erased_persons_words_name_and_keys_are_in_no_file() {
 
         assert_eq!(
             receipt.sessions.iter().copied().collect::<BTreeSet<_>>(),
-            scene.ids(),
+            scene.ids().into_iter().chain([purged.id]).collect(),
             "{store} {is_sealed}"
         );
         assert_eq!(
@@ -165,7 +182,7 @@ async fn an_erased_persons_words_name_and_keys_are_in_no_file() {
         let raw = site.backends[0].tenant(&acme()).sessions;
         assert_eq!(raw.maintenance().check().await.unwrap(), [], "{store} {is_sealed}");
         raw.maintenance().rebuild().await.unwrap();
-        for id in scene.ids() {
+        for id in scene.ids().into_iter().chain([purged.id]) {
             let tombstone = backend.tenant(&acme()).sessions.load(id).await.unwrap();
             assert_eq!(tombstone.status.state, SessionState::Deleted);
             assert_eq!(tombstone.owner.as_ref().unwrap().as_str(), receipt.pseudonym);
@@ -266,7 +283,10 @@ async fn an_erased_tenant_leaves_no_word_and_no_key() {
         for (_, row, text) in before.iter().filter(|(_, row, _)| row != "tenant/default") {
             assert!(site.places_with(text.as_bytes()).await.is_empty(), "{store}: {row}");
         }
-        assert!(site.places_with(WORD.as_bytes()).await.is_empty() && site.places_with(ALICE.as_bytes()).await.is_empty());
+        assert!(
+            site.places_with(WORD.as_bytes()).await.is_empty()
+                && site.places_with(ALICE.as_bytes()).await.is_empty()
+        );
         let look = Look::new().with_words([WORD, ALICE]).with_files([site.folder.path()]);
         assert_eq!(verify_erased(&*backend, &receipt, look).await.unwrap().left, [], "{store} {is_sealed}");
         assert_eq!(backend.tenants(None).await.unwrap().items, []);
@@ -282,7 +302,8 @@ async fn an_erased_creator_takes_the_helpers_along() {
         let storage = backend.tenant(&acme());
         let carol = "user:carol-0815".parse().unwrap();
         let other = said(&storage, WorkspaceId::DEFAULT, "breakfast").await;
-        let new = NewSession::new(storage.effects().new_session_id(), WorkspaceId::DEFAULT).with_creator(carol);
+        let new =
+            NewSession::new(storage.effects().new_session_id(), WorkspaceId::DEFAULT).with_creator(carol);
         let parent = storage.sessions.create(new).await.unwrap();
         let patch = Patch::new().with_title(Title::by_user(WORD));
         let child = storage.sessions.create_child(parent.id, patch).await.unwrap();
@@ -310,6 +331,8 @@ async fn nothing_is_removed_while_a_session_is_run_nor_with_an_option_that_is_no
         *refused.kind() == ErrorKind::Unsupported && refused.to_string().contains("with_forks"),
         "{refused}"
     );
+    let head = scene.alice.sessions.load(scene.third).await.unwrap().head;
+    scene.alice.sessions.append(scene.third, head, vec![NewEvent::user_message("again")]).await.unwrap();
     let lease =
         LeaseRequest::new("laptop", scene.alice.effects().new_run_id()).with_ttl(Duration::from_secs(3600));
     scene.alice.sessions.trigger(scene.third, Trigger::BeginRun(lease)).await.unwrap();
@@ -439,6 +462,7 @@ async fn a_verification_finds_each_kind_of_left_over() {
         assert!(found.left.iter().all(|it| !it.to_string().contains(WORD)), "{:?}", found.left);
 
         // One of each kind, planted alone.
+        planted(&site, WORD, LeftoverKind::Word, || left(look())).await;
         let place = |row: &str| {
             let tenant = rows.iter().find(|(_, name, _)| name.starts_with("tenant/acme")).unwrap().0.clone();
             (StorePlace::new(site.backends[0].tenant(&tenant).workspaces), row.to_owned())
@@ -456,7 +480,6 @@ async fn a_verification_finds_each_kind_of_left_over() {
             place.drop_key(&row).await.unwrap();
             assert_eq!(left(Look::new()).await, [].into(), "{store}");
         }
-        planted(&site, WORD, LeftoverKind::Word, || left(look())).await;
         // In what another one has, which no file shows where it is sealed.
         let effects = scene.bob.effects().clone();
         let new = Workspace::new(effects.new_workspace_id(), ALICE, effects.new_session_id(), effects.now());

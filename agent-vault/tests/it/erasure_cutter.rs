@@ -17,8 +17,8 @@ use agent_core::{
 use agent_vault::Vault;
 use agent_workspace::erasure::{Eraser, Look, Receipt, Subject, verify_erased};
 
-use crate::erasure::{ALICE, Scene, WORD, acme, eraser, opened, ring};
 use crate::cut::Cut;
+use crate::erasure::{ALICE, Scene, WORD, acme, eraser, opened, ring};
 use crate::support::Site;
 
 /// Writes of all stores of a backend, of which one is cut.

@@ -285,7 +285,10 @@ async fn the_bytes_of_a_dropped_text_are_gone() {
         }
         place.put_if_absent(NAME, &TEXTS[0].repeat(20)).await.unwrap();
         place.swap(NAME, &TEXTS[0].repeat(20), &TEXTS[1].repeat(20)).await.unwrap();
-        assert!(!site.places_with(TEXTS[1].as_bytes()).await.is_empty(), "{store}: it is found while it is there");
+        assert!(
+            !site.places_with(TEXTS[1].as_bytes()).await.is_empty(),
+            "{store}: it is found while it is there"
+        );
         assert!(place.drop_key(NAME).await.unwrap());
         let pending = site.backends[0].maintain().await.unwrap();
         for text in TEXTS {

@@ -94,4 +94,3 @@ fn walk(folder: &Path, see: &mut dyn FnMut(&Path)) {
         if path.is_dir() { walk(&path, see) } else { see(&path) }
     }
 }
-

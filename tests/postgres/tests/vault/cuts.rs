@@ -11,6 +11,11 @@ async fn an_erasure_of_a_person_cut_at_each_write_is_finished_by_the_next_call_o
 }
 
 #[tokio::test]
+async fn an_erasure_of_a_person_without_keys_cut_at_each_write_is_finished_by_the_next_call_on_postgres() {
+    cut_at_each("postgres", false, None, &[Cut::DiesBefore]).await;
+}
+
+#[tokio::test]
 async fn an_erasure_of_a_tenant_cut_at_each_write_is_finished_by_the_next_call_on_postgres() {
     cut_at_each("postgres", true, Some(Subject::Tenant), &[Cut::DiesAfter]).await;
 }

@@ -37,7 +37,8 @@ impl Site {
         let free = FREE.lock().unwrap().pop();
         let schema = match free {
             Some(schema) => {
-                let tables: Vec<_> = tables(&schema).await.iter().map(|table| format!("\"{schema}\".\"{table}\"")).collect();
+                let tables: Vec<_> =
+                    tables(&schema).await.iter().map(|table| format!("\"{schema}\".\"{table}\"")).collect();
                 run(&format!("TRUNCATE {}", tables.join(", "))).await;
                 schema
             }

@@ -7,8 +7,12 @@ use crate::erasure_cutter::cut_at_each;
 
 #[tokio::test]
 async fn an_erasure_of_a_person_cut_at_each_write_is_finished_by_the_next_call_on_a_bucket() {
-    cut_at_each("bucket", false, None, &[Cut::DiesAfter]).await;
     cut_at_each("bucket with indexes", true, None, &[Cut::DiesAfter]).await;
+}
+
+#[tokio::test]
+async fn an_erasure_of_a_person_without_keys_cut_at_each_write_is_finished_by_the_next_call_on_a_bucket() {
+    cut_at_each("bucket", false, None, &[Cut::DiesBefore]).await;
 }
 
 #[tokio::test]
