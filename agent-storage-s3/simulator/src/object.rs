@@ -34,13 +34,13 @@ pub struct Quirks {
     pub page_limit: Option<usize>,
     /// Name of the server in the header `Server` of each answer.
     pub server: Option<&'static str>,
-    /// What the bucket keeps of objects that are replaced or deleted; nothing unless set. Former versions are not to be read here.
+    /// Versions in the bucket: none unless set. The simulator names them, and does not keep the former ones.
     pub versioning: Option<Versioning>,
     /// Answers have no header `Date`.
     pub omits_date: bool,
 }
 
-/// Whether a bucket that has, or had, versions makes new ones.
+/// State of a bucket that has, or had, versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Versioning {
     /// Each write makes a version with a name of its own.
