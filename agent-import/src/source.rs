@@ -1,4 +1,4 @@
-//! What a format yields: transcripts, the oldest first, and the entries of each, in the order in which they are imported.
+//! Sources of transcripts: each yields transcripts, those that others name first, and the entries of each in the order of the import.
 
 use std::collections::BTreeMap;
 

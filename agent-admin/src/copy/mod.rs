@@ -57,6 +57,7 @@
 //!
 //! The source may be in use: each session is copied in the state in which the copy finds it. The target should not be.
 
+mod compared;
 mod places;
 mod sessions;
 

@@ -216,15 +216,8 @@ impl Opened {
                 continue;
             };
             let is_helper = is_true(&fields, "isSidechain");
-            let named = text(&fields, "parentUuid").or_else(|| text(&fields, "logicalParentUuid"));
             let before = if is_helper { last_of_helper } else { last };
-            let parent = match named.map(|parent| tree.find(EntryId::of(&parent))) {
-                Some(Some(parent)) => Some(parent),
-                // It names an entry that is not there.
-                Some(None) => before,
-                // Each helper of an older version begins a tree of its own.
-                None => before.filter(|_| !is_helper),
-            };
+            let parent = parent(&fields, &tree, before, is_helper);
             let Ok(number) = u32::try_from(places.len()) else {
                 return Err(Error::limit(format!("{} has more than 2^32 lines", file.path.display())));
             };
@@ -443,6 +436,18 @@ impl About {
             }
         };
         *title = text(fields, member).or_else(|| title.take());
+    }
+}
+
+/// Returns the entry before a line; `before` is the one that stands before it.
+fn parent(fields: &RawFields, tree: &Tree, before: Option<u32>, is_helper: bool) -> Option<u32> {
+    let named = text(fields, "parentUuid").or_else(|| text(fields, "logicalParentUuid"));
+    match named.map(|parent| tree.find(EntryId::of(&parent))) {
+        Some(Some(parent)) => Some(parent),
+        // It names an entry that is not there.
+        Some(None) => before,
+        // Each helper of an older version begins a tree of its own.
+        None => before.filter(|_| !is_helper),
     }
 }
 
