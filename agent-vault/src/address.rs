@@ -17,7 +17,8 @@ const OLDER: &str = "older_key_file";
 /// Address of an encrypted store.
 ///
 /// It is the address of any other store, with the option `key_file=PATH`: the [file](KeyRing::from_file) with the root key. A store whose
-/// [root key is being replaced](Vault::rotate) has the former one in `older_key_file=PATH`.
+/// [root key is being replaced](Vault::rotate) has the former one in `older_key_file=PATH`, which is given once for each former key: after a
+/// replacement that was begun before the former one had ended, keys of three wrap something.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,7 +40,7 @@ const OLDER: &str = "older_key_file";
 pub struct VaultConfig {
     inner: Arc<dyn BackendConfig>,
     key_file: PathBuf,
-    older: Option<PathBuf>,
+    older: Vec<PathBuf>,
 }
 
 impl VaultConfig {
@@ -47,18 +48,18 @@ impl VaultConfig {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for an older key file without a newer one, and for one that is given twice; those of `parse`.
+    /// `InvalidInput` for an older key file without a newer one, and for two newer ones; those of `parse`.
     pub fn from_url(
         url: &str,
         parse: impl FnOnce(&str) -> Result<Arc<dyn BackendConfig>>,
     ) -> Result<Option<Self>> {
-        let (inner, [key_file, older]) = split(url)?;
+        let (inner, key_file, older) = split(url)?;
         let Some(key_file) = key_file else {
-            return match older {
-                Some(_) => Err(Error::invalid(format!(
+            return match older.is_empty() {
+                false => Err(Error::invalid(format!(
                     "the option {OLDER} needs {KEY_FILE}, the file with the key in force"
                 ))),
-                None => Ok(None),
+                true => Ok(None),
             };
         };
         Ok(Some(Self { inner: parse(&inner)?, key_file, older }))
@@ -80,37 +81,39 @@ impl VaultConfig {
     /// Those of [`KeyRing::from_file`], of the other store, and of [`Vault::open`].
     pub async fn open_vault(&self) -> Result<Vault> {
         let mut ring = KeyRing::from_file(&self.key_file)?;
-        if let Some(older) = &self.older {
+        for older in &self.older {
             ring = ring.with_older(KeyRing::from_file(older)?);
         }
         Vault::open(self.inner.open().await?, ring).await
     }
 }
 
-/// Returns the address without the options of this crate, and their values.
-fn split(url: &str) -> Result<(String, [Option<PathBuf>; 2])> {
-    let mut files = [None, None];
-    let Some((place, options)) = url.split_once('?') else { return Ok((url.to_owned(), files)) };
+/// Returns the address without the options of this crate, the key file, and the older ones.
+fn split(url: &str) -> Result<(String, Option<PathBuf>, Vec<PathBuf>)> {
+    let (mut key_file, mut older) = (None, Vec::new());
+    let Some((place, options)) = url.split_once('?') else { return Ok((url.to_owned(), key_file, older)) };
     split_address(url)?;
     let mut rest = Vec::new();
     for option in options.split('&') {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
-        let Some(at) = [KEY_FILE, OLDER].iter().position(|it| *it == name) else {
+        if ![KEY_FILE, OLDER].contains(&name) {
             rest.push(option);
             continue;
-        };
+        }
         let path = PathBuf::from(percent_decode(value)?);
         if path.as_os_str().is_empty() {
             return Err(Error::invalid(format!("the option {name} names no file")));
         }
-        if let Some(slot) = files.get_mut(at)
-            && slot.replace(path).is_some()
-        {
-            return Err(Error::invalid(format!("the option {name} is given twice")));
+        if name == OLDER {
+            older.push(path);
+        } else if key_file.replace(path).is_some() {
+            return Err(Error::invalid(format!(
+                "the option {name} is given twice; one key is in force, and {OLDER} names the others"
+            )));
         }
     }
     let inner = if rest.is_empty() { place.to_owned() } else { format!("{place}?{}", rest.join("&")) };
-    Ok((inner, files))
+    Ok((inner, key_file, older))
 }
 
 impl fmt::Display for VaultConfig {
@@ -132,15 +135,21 @@ mod tests {
 
     #[test]
     fn key_files_are_taken_from_an_address_and_nothing_else() {
-        for (url, inner, files) in [
-            ("sqlite:a.db", "sqlite:a.db", [None, None]),
-            ("sqlite:a.db?sync=off", "sqlite:a.db?sync=off", [None, None]),
-            ("files:/a?key_file=/k", "files:/a", [Some("/k"), None]),
-            ("s3:b?x=1&key_file=/a%20b&y=%26", "s3:b?x=1&y=%26", [Some("/a b"), None]),
-            ("files:/a?older_key_file=/o&key_file=/k", "files:/a", [Some("/k"), Some("/o")]),
+        for (url, inner, key_file, older) in [
+            ("sqlite:a.db", "sqlite:a.db", None, &[][..]),
+            ("sqlite:a.db?sync=off", "sqlite:a.db?sync=off", None, &[]),
+            ("files:/a?key_file=/k", "files:/a", Some("/k"), &[]),
+            ("s3:b?x=1&key_file=/a%20b&y=%26", "s3:b?x=1&y=%26", Some("/a b"), &[]),
+            ("files:/a?older_key_file=/o&key_file=/k", "files:/a", Some("/k"), &["/o"]),
+            (
+                "files:/a?older_key_file=/o&key_file=/k&older_key_file=/p",
+                "files:/a",
+                Some("/k"),
+                &["/o", "/p"],
+            ),
         ] {
-            let expected = (inner.to_owned(), files.map(|file| file.map(PathBuf::from)));
-            assert_eq!(split(url).unwrap(), expected, "{url}");
+            let older = older.iter().map(PathBuf::from).collect();
+            assert_eq!(split(url).unwrap(), (inner.to_owned(), key_file.map(PathBuf::from), older), "{url}");
         }
         for url in ["files:/a?key_file=", "files:/a?key_file=/k&key_file=/l", "files:/a?key_file"] {
             assert!(split(url).is_err(), "{url}");

@@ -78,6 +78,7 @@ impl BlobStoreWrapper for SealedSessions {
         let most = most(self.inner.capabilities().blob_max_bytes);
         let (session, plain) = (put.session, put.blob);
         let chunks = put.into_chunks(most)?;
+        self.check_new(session).await?;
         let cipher = self.keys.session_or_new(session).await?;
         // Sealed once: its name is known at the end.
         let spool = Spool::copy(sealed(chunks, cipher.clone(), session)).await?;

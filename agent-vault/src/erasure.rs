@@ -1,6 +1,7 @@
 //! Keys of a tenant, as an erasure finds and drops them.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use agent_core::store::{ErasableKeys, ErasableRow, pages};
@@ -18,11 +19,18 @@ use crate::ring::KeyRing;
 const PAGE: usize = 1000;
 
 /// Keys of one tenant, and the sessions that hold what they sealed.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct TenantKeys {
     pub(crate) keys: Keys,
     pub(crate) ring: KeyRing,
     pub(crate) stored: Arc<dyn SessionStore>,
+}
+
+impl fmt::Debug for TenantKeys {
+    /// Shows ids alone.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TenantKeys").field("keys", &self.keys).finish_non_exhaustive()
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_core::clock::Effects;
 use agent_core::store::{KnownSessions, pages};
-use agent_core::{Backend, Error, ErrorKind, Result, SessionId, TenantId};
+use agent_core::{Backend, Error, ErrorKind, Result, SessionId, SessionStore, TenantId};
 use futures::TryStreamExt;
 
 use crate::cipher::{Cipher, Secret};
+use crate::lost::lost;
 use crate::place::{KeyEntry, KeyPlace, KeyQuery, KeyRow};
 use crate::ring::KeyRing;
 use crate::tenant_row::TenantRow;
@@ -56,7 +57,8 @@ const PAGE: usize = 1000;
 /// # Errors
 ///
 /// `Denied` if no root key of the ring opens the row of the tenant; the error names the key that is needed and those of the ring,
-/// and nothing is written. `Corrupt` for a damaged row, which is never overwritten. Otherwise those of the [`KeyPlace`].
+/// and nothing is written. `Corrupt` for a damaged row, which is never overwritten, and for a row of a tenant that is missing although
+/// something needs it. Otherwise those of the [`KeyPlace`].
 #[derive(Clone)]
 pub struct Keys {
     effects: Effects,
@@ -69,6 +71,8 @@ struct Shared {
     ring: KeyRing,
     place: Arc<dyn KeyPlace>,
     tenant: TenantId,
+    /// Sessions that the keys have sealed, if they are known.
+    stored: Option<Arc<dyn SessionStore>>,
     /// The tenant among known sessions.
     known_as: Arc<str>,
     /// The row of the tenant, as it was read last.
@@ -95,8 +99,18 @@ struct Kept {
 impl Keys {
     /// Creates the keys of a tenant. No I/O.
     pub fn new(ring: KeyRing, place: Arc<dyn KeyPlace>, tenant: TenantId) -> Self {
+        Self::of_stored(ring, place, tenant, None)
+    }
+
+    /// Creates the keys of a tenant whose sessions are in a store, as that has them. No I/O.
+    pub(crate) fn of_stored(
+        ring: KeyRing,
+        place: Arc<dyn KeyPlace>,
+        tenant: TenantId,
+        stored: Option<Arc<dyn SessionStore>>,
+    ) -> Self {
         let (known_as, row, sessions) = (tenant.as_str().into(), Mutex::default(), KnownSessions::default());
-        let shared = Arc::new(Shared { ring, place, tenant, known_as, row, sessions });
+        let shared = Arc::new(Shared { ring, place, tenant, stored, known_as, row, sessions });
         Self { effects: Effects::default(), backend: None, shared }
     }
 
@@ -133,6 +147,11 @@ impl Keys {
     /// Returns the place of the rows.
     pub(crate) fn place(&self) -> &dyn KeyPlace {
         &*self.shared.place
+    }
+
+    /// Returns the sessions that the keys have sealed, as they are stored; `None` if they are not known.
+    pub(crate) fn sessions(&self) -> Option<&dyn SessionStore> {
+        self.shared.stored.as_deref()
     }
 
     /// Returns the source of times and randomness.
@@ -316,7 +335,10 @@ impl Keys {
     pub async fn rotate(&self) -> Result<u64> {
         let (current, bound) = (self.shared.ring.current(), self.bound());
         for _ in 0..ATTEMPTS {
-            let Some(row) = self.find_row().await? else { return Ok(0) };
+            let Some(row) = self.find_row().await? else {
+                self.check_unneeded().await?;
+                return Ok(0);
+            };
             if row.by() == current.key_id() {
                 return Ok(0);
             }
@@ -458,6 +480,7 @@ impl Keys {
         let (bound, root) = (self.bound(), self.shared.ring.current());
         for _ in 0..ATTEMPTS {
             let Some(row) = self.find_row().await? else {
+                self.check_unneeded().await?;
                 let text = TenantRow::wrap_new(root, bound, &self.random(), &self.random());
                 let found = present(bound, self.shared.place.put_if_absent(&bound.row(), &text).await?)?;
                 return self.keep_row(&found, true);
@@ -491,12 +514,20 @@ impl Keys {
 
     /// Returns the row of the tenant as it is now, which must be there.
     async fn read_row(&self) -> Result<Arc<TenantRow>> {
-        self.find_row().await?.ok_or_else(|| {
-            let name = self.bound().row();
-            Error::corrupt(format!(
-                "key row {name} is missing, and sessions need it; restore it from a backup"
-            ))
-        })
+        self.find_row().await?.ok_or_else(|| lost(&self.bound().row(), "a session"))
+    }
+
+    /// Checks that nothing needs the row of the tenant, which was missing: another one in its place would open nothing of it.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if something does, and the row is still missing.
+    async fn check_unneeded(&self) -> Result<()> {
+        match self.needs_row().await? {
+            // Another process may have made it meanwhile.
+            Some(needed_by) if self.find_row().await?.is_none() => Err(lost(&self.bound().row(), &needed_by)),
+            _ => Ok(()),
+        }
     }
 
     fn keep_row(&self, text: &str, is_durable: bool) -> Result<Arc<TenantRow>> {

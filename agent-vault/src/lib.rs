@@ -29,6 +29,7 @@ mod erasure;
 mod keys;
 #[cfg(test)]
 mod keys_tests;
+mod lost;
 mod place;
 mod ring;
 mod sealing;

@@ -20,6 +20,8 @@ pub(crate) struct SessionSealing {
     pub(crate) labels: Arc<Cipher>,
     /// Sorted by their plain names.
     pub(crate) blobs: Vec<SealedBlob>,
+    /// True for a key that stands in for a lost one, in the deletion of its session.
+    pub(crate) is_stand_in: bool,
 }
 
 /// Returns the mark of a label's key, or of its value, in all sessions of a tenant.
@@ -89,5 +91,9 @@ impl Sealing for SessionSealing {
     fn blob(&self, name: BlobName) -> Option<SealedBlob> {
         let at = self.blobs.binary_search_by_key(&name, |blob| blob.plain.name).ok()?;
         self.blobs.get(at).copied()
+    }
+
+    fn is_stand_in(&self) -> bool {
+        self.is_stand_in
     }
 }

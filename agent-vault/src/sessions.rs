@@ -1,5 +1,6 @@
 //! Sessions of an encrypted store.
 
+use std::fmt;
 use std::sync::Arc;
 
 use agent_core::commit::{Commit, Committed, Step, Trigger};
@@ -23,10 +24,17 @@ use crate::sealing::{SessionSealing, label};
 const AT_ONCE: usize = 16;
 
 /// Sessions of one tenant, sealed on their way to another store.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct SealedSessions {
     pub(crate) inner: Arc<dyn SessionStore>,
     pub(crate) keys: Keys,
+}
+
+impl fmt::Debug for SealedSessions {
+    /// Shows nothing of the other store.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SealedSessions").field("keys", &self.keys).finish_non_exhaustive()
+    }
 }
 
 impl SealedSessions {
@@ -59,34 +67,86 @@ impl SealedSessions {
 
     async fn with(&self, cipher: Arc<crate::cipher::Cipher>) -> Result<SessionSealing> {
         let labels = self.keys.tenant().await?;
-        Ok(SessionSealing { tenant: self.keys.tenant_id().clone(), cipher, labels, blobs: Vec::new() })
+        let tenant = self.keys.tenant_id().clone();
+        Ok(SessionSealing { tenant, cipher, labels, blobs: Vec::new(), is_stand_in: false })
     }
 
-    /// Returns the key of a session; none if it was dropped, so that the store says what it says of a tombstone.
+    /// Returns the key of a session; none if the session was deleted and its key does not open, so that the store says what it says of a
+    /// tombstone.
     async fn key_to_commit(&self, id: SessionId) -> Result<Option<Arc<crate::cipher::Cipher>>> {
         match self.keys.session(id).await {
-            Err(error) if *error.kind() == ErrorKind::Deleted => {
-                let record = self.inner.load(id).await?;
-                if *record == record.tombstone() { Ok(None) } else { Err(error) }
+            Err(error) if is_unopened(&error) => {
+                if self.is_deleted(id).await? {
+                    Ok(None)
+                } else {
+                    Err(error)
+                }
             }
             found => found,
+        }
+    }
+
+    async fn is_deleted(&self, id: SessionId) -> Result<bool> {
+        match self.inner.load(id).await {
+            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(false),
+            record => Ok(record?.status.state == SessionState::Deleted),
         }
     }
 
     /// Returns the keys for a commit, and makes them for one that creates its session.
     async fn to_commit(&self, commit: &Commit) -> Result<SessionSealing> {
         let id = commit.session;
-        let found = match creates(commit) {
-            true => Some(self.keys.session_to_create(id).await?),
-            false => self.key_to_commit(id).await?,
+        let found = if creates(commit) {
+            self.check_new(id).await?;
+            Some(self.keys.session_to_create(id).await?)
+        } else {
+            self.key_to_commit(id).await?
         };
-        // Without a key the commit creates nothing: it is refused as by any store, or since the session has another key, or none.
-        let cipher = found.unwrap_or_else(|| self.keys.of_nobody());
+        let Some(cipher) = found else {
+            // The commit creates nothing: it is refused as by any store, or since the session has no key.
+            let is_stand_in = self.is_deleted(id).await?;
+            return Ok(SessionSealing { is_stand_in, ..self.with(self.keys.of_nobody()).await? });
+        };
         let mut sealing = self.with(cipher).await?;
         for name in commit.named_blobs() {
             sealing.blobs.extend(blobs::find(&self.keys, &sealing.cipher, id, name).await?);
         }
         Ok(sealing)
+    }
+
+    /// Checks that a session without a key does not exist, before it gets one: another key than the lost one would open nothing, and be in the
+    /// place of the row that is restored.
+    pub(crate) async fn check_new(&self, id: SessionId) -> Result<()> {
+        if self.keys.session(id).await?.is_some() {
+            return Ok(());
+        }
+        match self.inner.load(id).await {
+            Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) if *error.kind() != ErrorKind::Corrupt => return Err(error),
+            Ok(record) if record.status.state == SessionState::Deleted => {
+                return Err(Error::deleted(format!("session {id} was deleted; its id is not used again")));
+            }
+            _ => {}
+        }
+        // Another process may have created it meanwhile, and its key before.
+        match self.keys.session(id).await? {
+            Some(_) => Ok(()),
+            None => Err(keyless(id)),
+        }
+    }
+
+    /// Deletes a session that does not open, as if it had words that nobody needs: its key is lost or damaged, or it was written without the
+    /// keys. Its numbers can be read, so that its store takes a commit.
+    async fn delete_unopened(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<()> {
+        let record = self.inner.load(id).await?;
+        let mut delete =
+            Commit::seal(self.keys.effects(), id, record.head).with_trigger(Trigger::Delete(reason));
+        delete.at = at;
+        if record.sealed_by.is_some() {
+            let sealing = SessionSealing { is_stand_in: true, ..self.with(self.keys.of_nobody()).await? };
+            delete = delete.with_sealing(Arc::new(sealing));
+        }
+        self.inner.commit(delete).await.map(drop)
     }
 
     /// Checks that the tenant still has the keys by which a session was created. If it was deleted meanwhile, the session is deleted, too, since
@@ -110,8 +170,13 @@ impl SealedSessions {
             Ok(Some(opened)) => Ok(opened),
             Ok(None) if summary.status.state == SessionState::Deleted => Ok(without_words(summary.clone())),
             Ok(None) => Err(keyless(id)),
-            // Its key was dropped: nobody reads its words again.
-            Err(error) if *error.kind() == ErrorKind::Deleted => Ok(without_words(summary.clone())),
+            // Its key was dropped: nobody reads its words again. Nor those of a deleted session.
+            Err(error)
+                if *error.kind() == ErrorKind::Deleted
+                    || is_unopened(&error) && summary.status.state == SessionState::Deleted =>
+            {
+                Ok(without_words(summary.clone()))
+            }
             Err(error) => Err(error),
         };
         opened.map_err(|error| Damaged::of(format!("session {id}"), &error).with_workspace(summary.workspace))
@@ -148,9 +213,14 @@ fn open_in_order(
 
 fn keyless(id: SessionId) -> Error {
     Error::corrupt(format!(
-        "session {id} has no key, and this store is encrypted; restore the rows of its keys from a backup, or the session was written \
-         without them"
+        "session {id} has no key, and this store is encrypted: its row is lost, or the session was written without the keys; restore the \
+         row session/…/{id} from a backup, or delete the session"
     ))
+}
+
+/// Returns whether something does not open since its key is dropped, damaged or another one, or since it is not sealed.
+fn is_unopened(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Denied | ErrorKind::Deleted)
 }
 
 fn opened_tombstone(record: &SessionRecord) -> Arc<SessionRecord> {
@@ -210,16 +280,22 @@ impl SessionStoreWrapper for SealedSessions {
         if let Err(error) = &done
             && *error.kind() == ErrorKind::Denied
         {
-            self.keys.forget(Some(commit.session));
-            let again = Arc::new(self.to_commit(&commit).await?);
-            if !again.is_same(&sealing) {
-                sealing = again;
+            let id = commit.session;
+            self.keys.forget(Some(id));
+            let mut again = self.to_commit(&commit).await?;
+            // The key of a tombstone does not matter.
+            again.is_stand_in |= again.is_same(&sealing) && self.is_deleted(id).await?;
+            if again.is_stand_in || !again.is_same(&sealing) {
+                sealing = Arc::new(again);
                 done = self.inner.commit(commit.with_sealing(sealing.clone())).await;
             }
         }
         let mut done = done.map_err(|error| plain_error(error, &sealing.blobs))?;
         let unsure = |error: Error| error.with_outcome(WriteOutcome::Unknown);
-        done.session = Arc::new(open_record(&done.session, &*sealing).map_err(unsure)?);
+        done.session = match sealing.is_stand_in {
+            true => opened_tombstone(&done.session),
+            false => Arc::new(open_record(&done.session, &*sealing).map_err(unsure)?),
+        };
         if is_created {
             self.check_still_there(&sealing, &done).await.map_err(unsure)?;
         }
@@ -229,6 +305,8 @@ impl SessionStoreWrapper for SealedSessions {
     /// Purges, and drops the key once no event of the session is left that a living fork reads.
     async fn purge(&self, purge: Purge) -> Result<Purged> {
         let (id, unsure) = (purge.session, |error: Error| error.with_outcome(WriteOutcome::Unknown));
+        // Whoever has another root key removes nothing.
+        self.keys.is_made().await?;
         let done = self.inner.purge(purge).await?;
         if self.inner.read(id, ReadEvents::first(1)).await.map_err(unsure)?.events.is_empty() {
             self.keys.drop_purged(id).await.map_err(unsure)?;
@@ -240,12 +318,11 @@ impl SessionStoreWrapper for SealedSessions {
         let record = self.inner.load(id).await?;
         match self.opened(id, |sealing| open_record(&record, sealing)).await {
             Ok(Some(opened)) => Ok(Arc::new(opened)),
-            Ok(None) if *record == record.tombstone() => Ok(opened_tombstone(&record)),
+            Ok(None) if record.status.state == SessionState::Deleted => Ok(opened_tombstone(&record)),
             Ok(None) => Err(keyless(id)),
-            // Its key was dropped.
-            Err(error)
-                if *error.kind() == ErrorKind::Deleted && record.status.state == SessionState::Deleted =>
-            {
+            // Its key was dropped, or is damaged, or another one. The keys of the tenant are not.
+            Err(error) if is_unopened(&error) && record.status.state == SessionState::Deleted => {
+                self.keys.tenant().await?;
                 Ok(opened_tombstone(&record))
             }
             Err(error) => Err(error),
@@ -337,13 +414,26 @@ impl MaintenanceWrapper for SealedSessions {
         self.inner.maintenance()
     }
 
+    /// Deletes a session that its store cannot read, or that does not open: its key is lost or damaged, or it was written without the keys.
     async fn delete_damaged(
         &self,
         id: SessionId,
         at: Timestamp,
         reason: Reason,
     ) -> Result<Arc<SessionRecord>> {
-        self.inner.maintenance().delete_damaged(id, at, reason).await?;
+        // Whoever has another root key removes nothing.
+        self.keys.tenant().await?;
+        let is_stored = match SessionStoreWrapper::load(self, id).await {
+            Ok(record) if record.status.state == SessionState::Deleted => return Ok(record),
+            Err(error) if is_unopened(&error) => self.inner.load(id).await.is_ok(),
+            Err(error) => return Err(error),
+            Ok(_) => false,
+        };
+        if is_stored {
+            self.delete_unopened(id, at, reason).await?;
+        } else {
+            self.inner.maintenance().delete_damaged(id, at, reason).await?;
+        }
         SessionStoreWrapper::load(self, id).await
     }
 }

@@ -1,5 +1,6 @@
 //! Place for keys on the configurations of workspaces.
 
+use std::fmt;
 use std::sync::Arc;
 
 use agent_core::commit::Precondition;
@@ -42,8 +43,15 @@ const ATTEMPTS: usize = 16;
 /// # Cost
 ///
 /// A list reads every row of the place, whatever its prefix.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct StorePlace(Arc<dyn WorkspaceStore>);
+
+impl fmt::Debug for StorePlace {
+    /// Shows nothing of the store, which has wrapped keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StorePlace").finish_non_exhaustive()
+    }
+}
 
 impl StorePlace {
     /// Creates the place on a store of workspaces. No I/O.

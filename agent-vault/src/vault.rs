@@ -1,6 +1,7 @@
 //! The encrypted backend around another one.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_core::store::{Damaged, DeletedTenant, ErasableKeys, Page, Pending};
@@ -51,11 +52,18 @@ const PREFIX: &str = "vault_keys-";
 /// assert!(Vault::open(plain, KeyRing::from_bytes([8; 32])).await.is_err());
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Vault {
     inner: Arc<dyn Backend>,
     ring: KeyRing,
     tenants: Arc<Mutex<HashMap<TenantId, Keys>>>,
+}
+
+impl fmt::Debug for Vault {
+    /// Shows the ids of the root keys, and nothing of the backend: a store in memory shows all that it holds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vault").field("ring", &self.ring).finish_non_exhaustive()
+    }
 }
 
 impl Vault {
@@ -139,7 +147,9 @@ impl Vault {
             return keys.clone();
         }
         let place = place_of(&self.inner, tenant.as_str());
-        let keys = Keys::new(self.ring.clone(), place, tenant.clone()).with_backend(self.inner.clone());
+        let stored = self.inner.tenant(tenant).sessions.store().clone();
+        let keys = Keys::of_stored(self.ring.clone(), place, tenant.clone(), Some(stored));
+        let keys = keys.with_backend(self.inner.clone());
         // Handles that are in use keep theirs.
         if tenants.len() >= TENANTS {
             tenants.clear();

@@ -1,5 +1,6 @@
 //! Workspaces of an encrypted store: the name, the texts and the settings of each are sealed into one setting.
 
+use std::fmt;
 use std::sync::Arc;
 
 use agent_core::commit::Precondition;
@@ -19,10 +20,17 @@ const NAME: &str = "~";
 const SEALED: &str = "~1.";
 
 /// Workspaces of one tenant, sealed on their way to another store.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct SealedWorkspaces {
     pub(crate) inner: Arc<dyn WorkspaceStore>,
     pub(crate) keys: Keys,
+}
+
+impl fmt::Debug for SealedWorkspaces {
+    /// Shows nothing of the other store.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SealedWorkspaces").field("keys", &self.keys).finish_non_exhaustive()
+    }
 }
 
 /// What is sealed of a workspace.

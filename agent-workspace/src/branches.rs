@@ -17,7 +17,7 @@ use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt};
 
 use crate::contested::Attempts;
 use crate::manager::{ATTEMPTS, WorkspaceManager};
-use crate::retention::refuse_hidden;
+use crate::retention::{is_unread, refuse_hidden};
 
 /// Session that is to take the place of another.
 #[derive(Clone, Debug)]
@@ -197,7 +197,7 @@ impl WorkspaceManager {
         id: SessionId,
     ) -> Result<(Option<Arc<SessionRecord>>, Vec<Arc<SessionRecord>>)> {
         let session = match self.storage.sessions.load(id).await {
-            Err(error) if *error.kind() == ErrorKind::Corrupt => None,
+            Err(error) if is_unread(&error) => None,
             session => Some(session?),
         };
         let former = match &session {

@@ -63,9 +63,6 @@ pub(crate) struct How {
     /// Only show what would be erased
     #[arg(long)]
     dry_run: bool,
-    /// Also drop what forks of others read; not there yet, and refused
-    #[arg(long)]
-    with_forks: bool,
     #[command(flatten)]
     consent: Consent,
 }
@@ -100,12 +97,9 @@ async fn erase(
     how: How,
 ) -> Result<()> {
     let (out, what) = (Out::new(args.json), format!("{subject} in tenant {tenant}"));
-    let mut eraser = Eraser::new(store.clone(), tenant.clone(), subject)
+    let eraser = Eraser::new(store.clone(), tenant.clone(), subject)
         .with_place(address.shown())
         .with_changes_through(audited_backend(store, args.actor()?));
-    if how.with_forks {
-        eraser = eraser.with_forks();
-    }
     let preview = eraser.preview().await?;
     let contents =
         format!("{}, {}", counted(preview.sessions, "session"), counted(preview.workspaces, "workspace"));

@@ -21,8 +21,6 @@ fn an_owner_is_erased_with_a_receipt_that_verifies() {
         fs::write(site.path().join("other.json"), "mine").unwrap();
         let ran = site.run(&["erase", "owner", "alice", "--receipt", "other.json", "--yes"]);
         assert!(ran.code == 4 && ran.err.contains("other.json exists already"), "{kind}: {ran:?}");
-        let ran = site.run(&[&erase[..], &["--with-forks", "--yes"]].concat());
-        assert!(ran.code == 1 && ran.err.contains("with_forks is not there yet"), "{kind}: {ran:?}");
         assert!(!site.json(&["session", "list", "--owner", "alice"])["items"].as_array().unwrap().is_empty());
 
         let said = site.ok(&[&erase[..], &["--yes"]].concat());

@@ -108,3 +108,62 @@ fn a_store_is_copied_into_an_encrypted_one_and_its_root_key_replaced() {
     site.fails(&["key", "rotate"], 2, "names no key");
     site.fails(&["key", "new", &path("old")], 4, "never overwritten");
 }
+
+/// A root key that is replaced before the replacement of the former one has ended: three keys wrap something, and the address names all.
+#[test]
+fn a_root_key_is_replaced_twice_with_all_former_keys_in_the_address() {
+    let site = Site::new("files");
+    let folder = site.path().to_owned();
+    let path = |file: &str| folder.join(file).display().to_string();
+    for key in ["first", "second", "third"] {
+        site.ok(&["key", "new", &path(key)]);
+    }
+    let store = format!("files:{}", path("sealed"));
+    let first = format!("{store}?key_file={}", path("first"));
+    for tenant in ["acme", "umbra"] {
+        let said = said(chat(&first, &["--tenant", tenant], "Where is the treasure-4711?\n"));
+        assert!(said.contains("treasure-4711"), "{said}");
+    }
+    // The first replacement is cut off when it has wrapped the key of one tenant: the other one's is put back.
+    let keys = |tenant: &str| {
+        let found = fs::read_dir(folder.join("sealed/tenants")).unwrap().map(|it| it.unwrap().path());
+        let mut found: Vec<_> = found
+            .filter(|it| !files_with(it, &format!("tenant/{tenant}")).is_empty())
+            .filter(|it| it.file_name().unwrap().to_str().unwrap().starts_with("vault_keys-"))
+            .collect();
+        found.pop().expect("the tenant has keys")
+    };
+    let (umbra, root) = (keys("umbra"), keys("default"));
+    for kept in [&umbra, &root] {
+        copied(kept, &folder.join("kept").join(kept.file_name().unwrap()));
+    }
+    let second = format!("{store}?key_file={}&older_key_file={}", path("second"), path("first"));
+    assert!(said(chat(&second, &["key", "rotate"], "")).starts_with("3 keys"));
+    for kept in [&umbra, &root] {
+        fs::remove_dir_all(kept).unwrap();
+        copied(&folder.join("kept").join(kept.file_name().unwrap()), kept);
+    }
+    let third = |older: &[&str]| {
+        let older: String = older.iter().map(|file| format!("&older_key_file={}", path(file))).collect();
+        format!("{store}?key_file={}{older}", path("third"))
+    };
+    // With one of the former keys something is not opened, and says which key it needs.
+    for older in ["first", "second"] {
+        let ran = chat(&third(&[older]), &["key", "rotate"], "");
+        assert!(ran.code != 0 && ran.err.contains("as an older one if it was replaced"), "{older}: {ran:?}");
+    }
+    said(chat(&third(&["second", "first"]), &["key", "rotate"], ""));
+    for tenant in ["acme", "umbra"] {
+        let found = said(chat(&third(&[]), &["--tenant", tenant, "search", "treasure"], ""));
+        assert!(found.contains("-4711"), "{found}");
+    }
+}
+
+fn copied(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let to = to.join(path.file_name().unwrap());
+        if path.is_dir() { copied(&path, &to) } else { assert!(fs::copy(&path, &to).is_ok()) }
+    }
+}

@@ -7,6 +7,7 @@ pub use crate::model::precondition::Precondition;
 pub use optimistic::{OptimisticCommit, Planned};
 pub use plan::import::apply_untrusted;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ pub const COMMIT_MAX_BYTES: usize = 64 << 20;
 /// assert_eq!(commit.steps.len(), 2);
 /// ```
 #[must_use]
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Commit {
     /// Unique id of this commit; retries reuse it.
@@ -78,6 +79,20 @@ pub struct Commit {
     pub steps: Arc<Vec<Step>>,
     /// Keys with which an encrypted store seals what the commit writes.
     pub(crate) sealing: Option<SealedBy>,
+}
+
+impl fmt::Debug for Commit {
+    /// Shows the steps, but of a commit that an encrypted store seals their number alone: the store around which it is may log this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, session, at, actor, precondition, seen, fence, run, steps, sealing } = self;
+        let mut shown = f.debug_struct("Commit");
+        shown.field("id", id).field("session", session).field("at", at).field("actor", actor);
+        shown.field("precondition", precondition).field("seen", seen).field("fence", fence).field("run", run);
+        match sealing {
+            Some(sealing) => shown.field("steps", &steps.len()).field("sealing", sealing).finish(),
+            None => shown.field("steps", steps).finish(),
+        }
+    }
 }
 
 /// Step of a [`Commit`].

@@ -76,6 +76,12 @@ pub trait Sealing: Debug + Send + Sync + 'static {
 
     /// Returns a blob of the session that was put; `None` if there is none. Only blobs that the commit names are asked for.
     fn blob(&self, name: BlobName) -> Option<SealedBlob>;
+
+    /// Returns whether the session's own key is lost, and this is another one in its place. [`plan`](crate::plan()) then opens no word of
+    /// the session, lets the commit delete it, and refuses everything else with `Denied`.
+    fn is_stand_in(&self) -> bool {
+        false
+    }
 }
 
 /// [`Sealing`] of a commit. It is no part of what the commit says.

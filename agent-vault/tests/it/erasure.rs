@@ -236,6 +236,59 @@ async fn what_anothers_fork_reads_is_kept_and_named_until_the_fork_is_gone() {
     }
 }
 
+/// Events, blobs and words that the fork reads stay, and nothing behind them.
+#[tokio::test]
+async fn exactly_what_a_fork_reads_is_kept() {
+    const KEPT: &str = "harbor-1200";
+    for (store, is_sealed) in STORES.into_iter().flat_map(|store| [(store, false), (store, true)]) {
+        let site = Site::new(store).await;
+        let backend = opened(site.backends[0].clone(), is_sealed).await;
+        let storage = backend.tenant(&acme());
+        let alice = storage.for_owner(&owner(ALICE));
+        let read = said(&alice, WorkspaceId::DEFAULT, KEPT).await;
+        let (fork, base) = (fork_of_bob(&storage, &read).await, read.head.get());
+        // What comes behind: messages, a blob, a title and a document.
+        let picture = PutBlob::of_bytes(read.id, WORD.repeat(20_000));
+        let media = Media::blob("image/png", picture.blob.name, picture.blob.bytes);
+        alice.sessions.blobs().put(picture).await.unwrap();
+        let document = agent_core::event::DocumentWritten::after(None, "plan", Some(WORD.to_owned()));
+        let rest = vec![
+            NewEvent::from(Message::new(WORD).with_part(Part::Image(media))),
+            NewEvent::updated(Patch::new().with_title(Title::by_user(WORD)).with_label("topic", WORD)),
+            NewEvent::document_written(document),
+        ];
+        alice.sessions.append(read.id, read.head, rest).await.unwrap();
+        let raw = site.backends[0].tenant(&acme()).sessions;
+        let sealed = raw.read(read.id, ReadEvents::first(100)).await.unwrap().events;
+        let blobs = raw.blobs().list(BlobQuery::new(read.id)).await.unwrap().items.len();
+        assert_eq!((sealed.len() as u64 > base, blobs), (true, 2), "{store}");
+
+        let receipt = eraser(&backend).run().await.unwrap();
+        let [kept] = &receipt.kept[..] else { panic!("{store}: {receipt:?}") };
+        assert_eq!((kept.session, kept.fork), (read.id, fork.id), "{store} {is_sealed}");
+        let left = raw.read(read.id, ReadEvents::first(100)).await.unwrap().events;
+        assert_eq!(
+            left[..],
+            sealed[..base as usize],
+            "{store} {is_sealed}: all that the fork reads, and no more"
+        );
+        assert_eq!(raw.blobs().list(BlobQuery::new(read.id)).await.unwrap().items.len(), 1, "{store}");
+        let history = storage.sessions.history(fork.id, ReadEvents::first(100)).await.unwrap();
+        assert!(history.events.iter().any(|event| event.to_json().contains(KEPT)), "{store} {is_sealed}");
+        // Of what nobody reads not a byte is left, neither in the open nor as it was sealed.
+        assert_eq!(site.files_with(WORD.as_bytes()), Vec::<std::path::PathBuf>::new(), "{store} {is_sealed}");
+        for event in sealed[base as usize..].iter().filter(|event| event.payload.get().len() > 100) {
+            let bytes = &event.payload.get().as_bytes()[..100];
+            assert_eq!(site.files_with(bytes), Vec::<std::path::PathBuf>::new(), "{store} {is_sealed}");
+        }
+        // When the fork is gone, the same erasure removes the rest.
+        storage.sessions.trigger(fork.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+        let receipt = eraser(&backend).run().await.unwrap();
+        assert_eq!((&receipt.sessions[..], receipt.kept.len()), (&[read.id][..], 0), "{store} {is_sealed}");
+        assert!(raw.read(read.id, ReadEvents::first(1)).await.unwrap().events.is_empty(), "{store}");
+    }
+}
+
 #[tokio::test]
 async fn a_late_retry_of_a_commit_after_the_erasure_is_refused() {
     for (store, is_sealed) in STORES.into_iter().flat_map(|store| [(store, false), (store, true)]) {
@@ -323,15 +376,10 @@ async fn an_erased_creator_takes_the_helpers_along() {
 }
 
 #[tokio::test]
-async fn nothing_is_removed_while_a_session_is_run_nor_with_an_option_that_is_not_there() {
+async fn nothing_is_removed_while_a_session_is_run() {
     let site = Site::new(STORES[0]).await;
     let backend = opened(site.backends[0].clone(), true).await;
     let scene = Scene::new(&*backend).await;
-    let refused = eraser(&backend).with_forks().run().await.unwrap_err();
-    assert!(
-        *refused.kind() == ErrorKind::Unsupported && refused.to_string().contains("with_forks"),
-        "{refused}"
-    );
     let head = scene.alice.sessions.load(scene.third).await.unwrap().head;
     scene.alice.sessions.append(scene.third, head, vec![NewEvent::user_message("again")]).await.unwrap();
     let lease =

@@ -13,7 +13,8 @@ use agent_core::{Backend, BlobName, SessionId, SessionStoreExt, Storage};
 use agent_storage_fs::FsConfig;
 use agent_vault::Vault;
 
-use crate::sealed::{acme, ring, secret, wordy};
+use crate::sealed::{acme, ring};
+use crate::wordy::{secret, wordy};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/sealed/1")

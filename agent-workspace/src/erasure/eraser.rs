@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::store::{ErasableKeys, ErasableRow};
-use agent_core::{Backend, Error, ErrorKind, Result, SessionId, Storage, TenantId};
+use agent_core::{Backend, ErrorKind, Result, SessionId, SessionStore, Storage, TenantId};
 use serde::Serialize;
 use tracing::instrument;
 
@@ -55,7 +55,6 @@ pub struct Eraser {
     tenant: TenantId,
     subject: Subject,
     place: String,
-    with_forks: bool,
 }
 
 /// Numbers of what an erasure would remove, as far as they are known before.
@@ -73,7 +72,7 @@ pub struct ErasurePreview {
 impl Eraser {
     /// Creates an erasure. No I/O.
     pub fn new(backend: Arc<dyn Backend>, tenant: TenantId, subject: Subject) -> Self {
-        Self { plans: backend.clone(), backend, tenant, subject, place: String::new(), with_forks: false }
+        Self { plans: backend.clone(), backend, tenant, subject, place: String::new() }
     }
 
     /// Sets the name of the store for the receipt, such as its address without a password.
@@ -88,22 +87,14 @@ impl Eraser {
         Self { backend, ..self }
     }
 
-    /// Asks to also drop what forks of others read, after it was copied into them. It is not there yet: [`run`](Self::run) refuses it and
-    /// changes nothing.
-    #[must_use]
-    pub fn with_forks(self) -> Self {
-        Self { with_forks: true, ..self }
-    }
-
     /// Returns what an erasure would remove. Writes nothing.
     ///
     /// # Errors
     ///
     /// As for [`run`](Self::run).
     pub async fn preview(&self) -> Result<ErasurePreview> {
-        self.refuse_forks()?;
         let plan = self.plan().await?;
-        let mut objects = find(&self.storage(), &self.subject).await?.0;
+        let mut objects = find(&self.storage(), &*self.stored(), &self.subject).await?.0;
         objects.sessions.extend(&plan.objects.sessions);
         objects.workspaces.extend(&plan.objects.workspaces);
         let (sessions, workspaces) = (objects.sessions.len() as u64, objects.workspaces.len() as u64);
@@ -131,12 +122,11 @@ impl Eraser {
     /// - `NotFound` if there is nothing to erase, and no such erasure has begun.
     /// - `Busy` if a living holder runs one of the sessions.
     /// - `Corrupt` if a session cannot be read: whose it is, or which events its forks read, is not known then. Erase or salvage it first.
-    /// - `Unsupported` for [`with_forks`](Self::with_forks), and on a medium that keeps former versions of what is removed
+    /// - `Unsupported` on a medium that keeps former versions of what is removed
     ///   ([`Backend::check_removal`]): nothing is erased then.
     /// - Those of the store.
     #[instrument(name = "erase_subject", skip(self), fields(subject = self.subject.kind()))]
     pub async fn run(&self) -> Result<Receipt> {
-        self.refuse_forks()?;
         let unseen = self.backend.check_removal().await.map_err(|error| match error.kind() {
             ErrorKind::Unsupported => error.about(format_args!("nothing is erased")),
             _ => error,
@@ -169,16 +159,6 @@ impl Eraser {
         self.plans.erase_tenant(&self.plan_tenant()?).await.map(drop)
     }
 
-    fn refuse_forks(&self) -> Result<()> {
-        match self.with_forks {
-            true => Err(Error::unsupported(
-                "with_forks is not there yet: what forks of others read cannot be copied into them; erase without it, which keeps \
-                 that and names the forks",
-            )),
-            false => Ok(()),
-        }
-    }
-
     fn plan_tenant(&self) -> Result<TenantId> {
         Plan::tenant(&self.tenant, &self.subject)
     }
@@ -188,11 +168,20 @@ impl Eraser {
     }
 
     fn person<'e>(&'e self, keys: Option<&'e dyn ErasableKeys>) -> Person<'e> {
-        Person { subject: &self.subject, tenant: &self.tenant, storage: self.storage(), keys }
+        let (storage, stored) = (self.storage(), self.stored());
+        Person { subject: &self.subject, tenant: &self.tenant, storage, stored, keys }
     }
 
     fn storage(&self) -> Storage {
         self.backend.tenant(&self.tenant)
+    }
+
+    /// Returns the sessions as they are stored.
+    fn stored(&self) -> Arc<dyn SessionStore> {
+        match self.backend.erasable_keys(&self.tenant) {
+            Some(keys) => keys.stored(),
+            None => self.storage().sessions.store().clone(),
+        }
     }
 
     /// Returns whether no part of the planned sessions is kept.
@@ -208,7 +197,7 @@ impl Eraser {
 
     /// Stores the plan of the erasure of a tenant.
     async fn plan_all(&self, plan: &mut Plan, keys: Option<&dyn ErasableKeys>) -> Result<()> {
-        let mut objects = find(&self.storage(), &self.subject).await?.0;
+        let mut objects = find(&self.storage(), &*self.stored(), &self.subject).await?.0;
         if let Some(keys) = keys {
             objects.rows = keys.find(None).await?.into_iter().filter(ErasableRow::is_key).collect();
         }

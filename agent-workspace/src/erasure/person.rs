@@ -1,6 +1,7 @@
 //! Erasure of what one person has in a tenant.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use agent_core::model::Origin;
 use agent_core::session::SessionSummary;
@@ -9,7 +10,7 @@ use agent_core::store::{
     ErasableKeys, ErasableRow, NeededBy, PAGE_MAX, Page, Purge, SessionQuery, WorkspaceQuery,
     needed_by_forks, pages,
 };
-use agent_core::{Error, ErrorKind, OwnerId, Result, SessionId, Storage, TenantId};
+use agent_core::{Error, ErrorKind, OwnerId, Result, SessionId, SessionStore, Storage, TenantId};
 use futures::TryStreamExt;
 
 use crate::WorkspaceManager;
@@ -23,12 +24,18 @@ pub(super) struct Person<'e> {
     pub(super) subject: &'e Subject,
     pub(super) tenant: &'e TenantId,
     pub(super) storage: Storage,
+    /// Sessions as they are stored, which tell whose each is also if its key is lost.
+    pub(super) stored: Arc<dyn SessionStore>,
     pub(super) keys: Option<&'e dyn ErasableKeys>,
 }
 
-/// Finds what a person or a tenant has, and the sessions that live.
-pub(super) async fn find(storage: &Storage, subject: &Subject) -> Result<(Objects, BTreeSet<SessionId>)> {
-    let mut found = Finding { storage, objects: Objects::default(), living: BTreeSet::new() };
+/// Finds what a person or a tenant has, and the sessions that live. `stored` has the sessions as they are stored.
+pub(super) async fn find(
+    storage: &Storage,
+    stored: &dyn SessionStore,
+    subject: &Subject,
+) -> Result<(Objects, BTreeSet<SessionId>)> {
+    let mut found = Finding { storage, stored, objects: Objects::default(), living: BTreeSet::new() };
     let all = SessionQuery::new().with_hidden().with_limit(PAGE_MAX);
     match subject {
         Subject::Owner(owner) => {
@@ -55,6 +62,7 @@ pub(super) fn nothing(subject: &Subject, tenant: &TenantId) -> Error {
 
 struct Finding<'s> {
     storage: &'s Storage,
+    stored: &'s dyn SessionStore,
     objects: Objects,
     living: BTreeSet<SessionId>,
 }
@@ -77,7 +85,7 @@ impl Finding<'_> {
         is_wanted: impl Fn(&SessionSummary) -> bool,
     ) -> Result<Vec<SessionSummary>> {
         let mut new = Vec::new();
-        let mut pages = pages(query, |query| self.storage.sessions.list(query));
+        let mut pages = pages(query, |query| self.stored.list(query));
         while let Some(page) = pages.try_next().await? {
             let page: Page<SessionSummary> = page;
             if let Some(damage) = page.damaged.first() {
@@ -146,12 +154,12 @@ impl Person<'_> {
     async fn delete(&self, plan: &mut Plan) -> Result<()> {
         let manager = WorkspaceManager::new(self.storage.clone());
         loop {
-            let (mut objects, living) = find(&self.storage, self.subject).await?;
+            let (mut objects, living) = find(&self.storage, &*self.stored, self.subject).await?;
             if objects.sessions.is_empty() && objects.workspaces.is_empty() && !plan.is_stored() {
                 return Err(nothing(self.subject, self.tenant));
             }
             for id in &living {
-                let session = self.storage.sessions.load(*id).await?;
+                let session = self.stored.load(*id).await?;
                 manager.check_free(session, |_| false).await?;
             }
             objects.index = self.index_parts().await?.into_iter().map(|part| part.id).collect();
@@ -184,7 +192,7 @@ impl Person<'_> {
             _ => false,
         };
         // Of one that is kept for a fork the events have the name, and the next erasure finds it by that.
-        let is_needed = matches!(needed_by_forks(sessions, &session).await?.by, Some(NeededBy::Fork(_)));
+        let is_needed = matches!(needed_by_forks(&*self.stored, &session).await?.by, Some(NeededBy::Fork(_)));
         let is_renamed = person && !is_needed;
         if is_renamed {
             purge = purge.with_pseudonym(as_owner(pseudonym)?);
@@ -202,10 +210,10 @@ impl Person<'_> {
                 Err(error) if *error.kind() == ErrorKind::NotFound => continue,
                 session => session?,
             };
-            if !has_events(sessions, *id).await? {
+            if !has_events(&*self.stored, *id).await? {
                 continue;
             }
-            match needed_by_forks(sessions, &session).await?.by {
+            match needed_by_forks(&*self.stored, &session).await?.by {
                 Some(NeededBy::Fork(fork)) => kept.push(KeptSession::new(*id, fork)),
                 _ => {
                     let text =

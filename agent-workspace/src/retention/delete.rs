@@ -10,7 +10,7 @@ use serde::Serialize;
 use tracing::{instrument, warn};
 
 use crate::manager::{ATTEMPTS, WorkspaceManager};
-use crate::retention::{Retained, has_events};
+use crate::retention::{Retained, has_events, is_unread};
 use agent_core::commit::Trigger;
 use agent_core::model::{Workspace, WorkspaceStatus};
 use agent_core::session::SessionRecord;
@@ -103,9 +103,22 @@ impl WorkspaceManager {
     pub(crate) async fn delete_one(&self, id: SessionId) -> Result<Arc<SessionRecord>> {
         let (sessions, reason) = (&self.storage.sessions, Reason::UserDeleted);
         match sessions.trigger(id, Trigger::Delete(reason)).await {
-            Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                warn!(session = %id, %error, "deleting a damaged session");
-                sessions.maintenance().delete_damaged(id, self.storage.effects().now(), reason).await
+            Err(error) if is_unread(&error) => {
+                let at = self.storage.effects().now();
+                let deleted = sessions.maintenance().delete_damaged(id, at, reason).await;
+                match deleted {
+                    // It can be read, and who calls may not delete it.
+                    Err(refused)
+                        if *error.kind() == ErrorKind::Denied
+                            && matches!(refused.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) =>
+                    {
+                        Err(error)
+                    }
+                    deleted => {
+                        warn!(session = %id, %error, "deleting a damaged session");
+                        deleted
+                    }
+                }
             }
             deleted => deleted.map(|done| done.session),
         }

@@ -183,10 +183,15 @@ fn newer(session: &SessionRecord) -> Option<RetainReason> {
     )))
 }
 
+/// Returns whether a session cannot be read: it is damaged, or its key was dropped, is lost, or is another one.
+pub(crate) fn is_unread(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Deleted | ErrorKind::Denied)
+}
+
 /// Returns whether a session's own log has events, readable or damaged.
 pub(crate) async fn has_events(sessions: &dyn SessionStore, id: SessionId) -> Result<bool> {
     match sessions.read(id, ReadEvents::last(1)).await {
-        Err(error) if *error.kind() == ErrorKind::Corrupt => Ok(true),
+        Err(error) if is_unread(&error) => Ok(true),
         page => Ok(!page?.events.is_empty()),
     }
 }
