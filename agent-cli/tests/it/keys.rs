@@ -167,3 +167,34 @@ fn copied(from: &Path, to: &Path) {
         if path.is_dir() { copied(&path, &to) } else { assert!(fs::copy(&path, &to).is_ok()) }
     }
 }
+
+/// A session whose row of keys is lost: it is named, and removed with the root key alone.
+#[test]
+fn a_session_without_its_key_is_named_and_removed() {
+    for (removal, kept) in
+        [(&["session", "delete"][..], &["--purge", "--yes"][..]), (&["session", "erase"], &["--yes"])]
+    {
+        let site = Site::new("files");
+        let path = |file: &str| site.path().join(file).display().to_string();
+        site.ok(&["key", "new", &path("key")]);
+        let address = format!("files:{}?key_file={}", path("sealed"), path("key"));
+        said(chat(&address, &[], "Where is the treasure-4711?\n"));
+        let listed: serde_json::Value =
+            serde_json::from_str(&said(chat(&address, &["--json", "session", "list"], ""))).unwrap();
+        let id = listed["items"][0]["id"].as_str().unwrap().to_owned();
+        // The row of its key is a workspace, in a folder of its own.
+        let row = files_with(&site.path().join("sealed/tenants"), &format!("session/default/{id}"));
+        let [row] = &row[..] else { panic!("{row:?}") };
+        fs::remove_dir_all(Path::new(row).parent().unwrap()).unwrap();
+
+        let ran = chat(&address, &["verify"], "");
+        assert!(ran.code == 5 && format!("{}{}", ran.out, ran.err).contains("has no key"), "{ran:?}");
+        let ran = chat(&address, &["session", "show", &id], "");
+        assert!(ran.code == 5 && ran.err.contains("has no key"), "{ran:?}");
+        let removed = [removal, &[&id], kept].concat();
+        assert!(said(chat(&address, &removed, "")).contains(&id));
+        said(chat(&address, &["verify"], ""));
+        let stored = site.path().join("sealed");
+        assert_eq!(files_with(&stored, "user.message"), Vec::<String>::new());
+    }
+}

@@ -188,6 +188,25 @@ async fn a_session_that_does_not_open_is_removed_on_request() {
 }
 
 #[tokio::test]
+async fn sessions_without_keys_are_named_by_a_verification() {
+    for (store, loss) in STORES.into_iter().flat_map(|store| LOSSES.map(|loss| (store, loss))) {
+        within(async {
+            let site = Site::new(store).await;
+            let id = unopened(&site.backends[0], loss).await;
+            let storage = opened(&site.backends[1]).await.tenant(&acme());
+            let found = agent_admin::verify::verify(&storage, |_| {}).await.unwrap();
+            let named = found.findings.iter().any(|finding| finding.to_string().contains(&id.to_string()));
+            assert!(named, "{store} {loss:?}: {:?}", found.findings);
+            assert!(WorkspaceManager::new(storage.clone()).erase(id).await.unwrap().needed_by.is_none());
+            let found = agent_admin::verify::verify(&storage, |_| {}).await.unwrap();
+            let named = found.findings.iter().any(|finding| finding.to_string().contains(&id.to_string()));
+            assert!(!named, "{store} {loss:?}: {:?}", found.findings);
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
 async fn a_session_that_opens_is_deleted_by_a_commit_alone() {
     let site = Site::new("files").await;
     let storage = opened(&site.backends[0]).await.tenant(&acme());
