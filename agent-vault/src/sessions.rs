@@ -170,13 +170,15 @@ impl SealedSessions {
             Ok(Some(opened)) => Ok(opened),
             Ok(None) if summary.status.state == SessionState::Deleted => Ok(without_words(summary.clone())),
             Ok(None) => Err(keyless(id)),
-            // Its key was dropped: nobody reads its words again. Nor those of a deleted session.
-            Err(error)
-                if *error.kind() == ErrorKind::Deleted
-                    || is_unopened(&error) && summary.status.state == SessionState::Deleted =>
-            {
+            // Nobody reads the words of a deleted session again.
+            Err(error) if is_unopened(&error) && summary.status.state == SessionState::Deleted => {
                 Ok(without_words(summary.clone()))
             }
+            Err(error) if *error.kind() == ErrorKind::Deleted => match self.is_deleted(id).await {
+                Ok(true) => Ok(without_words(summary.clone())),
+                Ok(false) => Err(dropped(id)),
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         opened.map_err(|error| Damaged::of(format!("session {id}"), &error).with_workspace(summary.workspace))
@@ -215,6 +217,12 @@ fn keyless(id: SessionId) -> Error {
     Error::corrupt(format!(
         "session {id} has no key, and this store is encrypted: its row is lost, or the session was written without the keys; restore the \
          row session/…/{id} from a backup, or delete the session"
+    ))
+}
+
+fn dropped(id: SessionId) -> Error {
+    Error::corrupt(format!(
+        "the key of session {id} was dropped, and the session was not deleted; nobody can read it any more, so delete it"
     ))
 }
 
