@@ -40,6 +40,7 @@
 //! does not have the system prompt and the tools that it was signed with, so that a provider would refuse it. The next answers are
 //! given back with their own.
 
+mod bounds;
 mod call;
 mod feed;
 mod files;

@@ -2,6 +2,8 @@
 
 mod anthropic;
 mod claude_code;
+mod codex;
+mod responses;
 mod tree;
 
 use std::fmt;
@@ -19,16 +21,19 @@ use crate::source::Source;
 pub enum Format {
     /// `claude-code`: files `*.jsonl` of Claude Code, usually in `~/.claude/projects`.
     ClaudeCode,
+    /// `codex`: files `rollout-*.jsonl` of Codex, usually in `~/.codex/sessions`.
+    Codex,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: &'static [Self] = &[Self::ClaudeCode];
+    pub const ALL: &'static [Self] = &[Self::ClaudeCode, Self::Codex];
 
     /// Returns the name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ClaudeCode => "claude-code",
+            Self::Codex => "codex",
         }
     }
 
@@ -36,6 +41,7 @@ impl Format {
     pub(crate) fn open(self, path: &Path, is_finished: bool) -> Result<Box<dyn Source>> {
         Ok(match self {
             Self::ClaudeCode => Box::new(claude_code::ClaudeCode::open(path, is_finished)?),
+            Self::Codex => Box::new(codex::Codex::open(path, is_finished)?),
         })
     }
 }

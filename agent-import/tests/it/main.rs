@@ -4,4 +4,5 @@
 
 mod claude_code;
 mod futures;
+mod codex;
 mod support;

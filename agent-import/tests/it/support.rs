@@ -20,6 +20,20 @@ pub(crate) async fn import(storage: &Storage, format: Format, path: &Path) -> Re
     Import::new(format, path).run(storage).await
 }
 
+/// Imports a file of this name and content, also what is unknown, and checks the store. Returns the report and all sessions.
+pub(crate) async fn import_text(format: Format, name: &str, bytes: &[u8]) -> Result<(ImportReport, String)> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).expect("a file");
+    let storage = Storage::from(MemoryStore::new());
+    let report = Import::new(format, &path).with_unknown().run(&storage).await?;
+    let checked = verify(&storage, |_| {}).await?;
+    assert!(checked.is_sound(), "{checked:?}");
+    let again = Import::new(format, &path).with_unknown().run(&storage).await?;
+    assert_eq!((again.created, again.grown, again.events), (0, 0, 0), "{again:?}");
+    Ok((report, dump(&storage).await?))
+}
+
 /// Returns all sessions of a store with their own events, each on a line.
 pub(crate) async fn dump(storage: &Storage) -> Result<String> {
     let mut sessions = Vec::new();
