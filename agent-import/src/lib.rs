@@ -42,6 +42,8 @@
 
 mod bounds;
 mod call;
+#[cfg(feature = "sqlite")]
+mod database;
 mod feed;
 mod files;
 mod formats;

@@ -3,6 +3,8 @@
 mod anthropic;
 mod claude_code;
 mod codex;
+#[cfg(feature = "sqlite")]
+mod openai_agents;
 mod responses;
 mod tree;
 
@@ -23,17 +25,27 @@ pub enum Format {
     ClaudeCode,
     /// `codex`: files `rollout-*.jsonl` of Codex, usually in `~/.codex/sessions`.
     Codex,
+    /// `openai-agents`: SQLite database of the Python package `openai-agents`, wherever the program that uses it puts it.
+    #[cfg(feature = "sqlite")]
+    OpenAiAgents,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: &'static [Self] = &[Self::ClaudeCode, Self::Codex];
+    pub const ALL: &'static [Self] = &[
+        Self::ClaudeCode,
+        Self::Codex,
+        #[cfg(feature = "sqlite")]
+        Self::OpenAiAgents,
+    ];
 
     /// Returns the name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ClaudeCode => "claude-code",
             Self::Codex => "codex",
+            #[cfg(feature = "sqlite")]
+            Self::OpenAiAgents => "openai-agents",
         }
     }
 
@@ -42,6 +54,8 @@ impl Format {
         Ok(match self {
             Self::ClaudeCode => Box::new(claude_code::ClaudeCode::open(path, is_finished)?),
             Self::Codex => Box::new(codex::Codex::open(path, is_finished)?),
+            #[cfg(feature = "sqlite")]
+            Self::OpenAiAgents => Box::new(openai_agents::OpenAiAgents::open(path, is_finished)?),
         })
     }
 }

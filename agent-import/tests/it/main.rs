@@ -5,4 +5,5 @@
 mod claude_code;
 mod futures;
 mod codex;
+mod openai_agents;
 mod support;
