@@ -122,7 +122,7 @@ impl Feed {
     /// Cuts an entry into pieces that fit in a commit.
     fn pieces(&mut self, entry: Entry, pieces: &mut Vec<Piece>) {
         self.at = entry.at.unwrap_or(self.at);
-        let (mut number, mut begins_turn) = (0, entry.begins_turn);
+        let (mut number, mut begins_turn) = (0, entry.begins_turn || entry.is_behind_branch);
         let mut piece = |content, bytes, blobs, pieces: &mut Vec<Piece>| {
             let id = entry.id.part(number);
             let is_open = self.pairing.is_open();

@@ -1,8 +1,11 @@
 //! Formats of other agents, one module each.
 
 mod anthropic;
+mod chatgpt;
 mod claude_code;
+mod claude_export;
 mod codex;
+mod export;
 #[cfg(feature = "sqlite")]
 mod openai_agents;
 mod responses;
@@ -28,6 +31,10 @@ pub enum Format {
     /// `openai-agents`: SQLite database of the Python package `openai-agents`, wherever the program that uses it puts it.
     #[cfg(feature = "sqlite")]
     OpenAiAgents,
+    /// `chatgpt`: file `conversations.json` of an export of ChatGPT, which comes in a zip archive.
+    ChatGpt,
+    /// `claude-export`: file `conversations.json` of an export of Claude, which comes in a zip archive.
+    ClaudeExport,
 }
 
 impl Format {
@@ -37,6 +44,8 @@ impl Format {
         Self::Codex,
         #[cfg(feature = "sqlite")]
         Self::OpenAiAgents,
+        Self::ChatGpt,
+        Self::ClaudeExport,
     ];
 
     /// Returns the name.
@@ -46,6 +55,8 @@ impl Format {
             Self::Codex => "codex",
             #[cfg(feature = "sqlite")]
             Self::OpenAiAgents => "openai-agents",
+            Self::ChatGpt => "chatgpt",
+            Self::ClaudeExport => "claude-export",
         }
     }
 
@@ -56,6 +67,8 @@ impl Format {
             Self::Codex => Box::new(codex::Codex::open(path, is_finished)?),
             #[cfg(feature = "sqlite")]
             Self::OpenAiAgents => Box::new(openai_agents::OpenAiAgents::open(path, is_finished)?),
+            Self::ChatGpt => Box::new(export::Export::<chatgpt::ChatGpt>::open(path)?),
+            Self::ClaudeExport => Box::new(export::Export::<claude_export::ClaudeExport>::open(path)?),
         })
     }
 }

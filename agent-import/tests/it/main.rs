@@ -5,5 +5,6 @@
 mod claude_code;
 mod futures;
 mod codex;
+mod exports;
 mod openai_agents;
 mod support;

@@ -120,6 +120,33 @@ pub(crate) async fn cut_anywhere(format: Format, folder: &Path, file: &Path, str
     Ok(())
 }
 
+/// Checks that an array that is cut at a byte is imported up to the last whole conversation, and that the whole file then adds the rest.
+/// Only bytes of this stride are tried.
+pub(crate) async fn cut_array(format: Format, file: &Path, stride: usize) -> Result<()> {
+    let whole_store = Storage::from(MemoryStore::new());
+    import(&whole_store, format, file).await?;
+    let expected = texts(&whole_store).await?;
+    let bytes = std::fs::read(file).expect("the sample");
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = folder.path().join("conversations.json");
+    let mut most = 0;
+    for end in (0..bytes.len()).step_by(stride) {
+        std::fs::write(&copy, &bytes[..end]).expect("a copy");
+        let storage = Storage::from(MemoryStore::new());
+        let report = import(&storage, format, &copy).await?;
+        assert_eq!(report.cut_off, 1, "cut at {end}: {report:?}");
+        let found = texts(&storage).await?;
+        assert!(found.iter().all(|(session, events)| expected[session] == *events), "cut at {end}");
+        most = most.max(found.len());
+        std::fs::write(&copy, &bytes).expect("a copy");
+        let grown = import(&storage, format, &copy).await?;
+        assert!(grown.refused.is_empty() && grown.cut_off == 0, "cut at {end}: {grown:?}");
+        assert_eq!(texts(&storage).await?, expected, "cut at {end}");
+    }
+    assert!(most > 0 && most < expected.len());
+    Ok(())
+}
+
 /// Returns the payloads of each session's whole history. Commits may be cut in other places by an import in parts.
 async fn texts(storage: &Storage) -> Result<BTreeMap<String, Vec<String>>> {
     let mut all = BTreeMap::new();
