@@ -151,7 +151,7 @@ impl Source for OpenAiAgents {
             let (by, items) = responses::item(&data, notes);
             entry.begins_turn = by == By::User;
             if self.branch.turn != message.turn {
-                self.end_turn(&mut entry.items)?;
+                self.end_turn(&mut entry.items, notes);
                 // What was shared is counted where it was said.
                 self.branch.turn = message.turn.filter(|_| self.branch.at > self.branch.shared);
             }
@@ -160,7 +160,7 @@ impl Source for OpenAiAgents {
         }
         let mut entry = Entry::new(EntryId::of("end of the last turn"), None);
         if self.is_finished {
-            self.end_turn(&mut entry.items)?;
+            self.end_turn(&mut entry.items, notes);
         }
         Ok((!entry.items.is_empty()).then_some(entry))
     }
@@ -177,13 +177,17 @@ impl Source for OpenAiAgents {
 
 impl OpenAiAgents {
     /// Adds the tokens of the turn that ends.
-    fn end_turn(&mut self, items: &mut Vec<Item>) -> Result<()> {
-        let Some(turn) = self.branch.turn.take() else { return Ok(()) };
-        if let Some(usage) = self.database.usage(&self.session.id, &self.branch.id, turn)? {
-            let run = ids::run(&self.branch.name, &format!("turn {turn}"));
-            items.push(Item::Event(EventPayload::SessionRunUsage(RunUsage::new(run, usage))));
+    fn end_turn(&mut self, items: &mut Vec<Item>, notes: &mut Notes) {
+        let Some(turn) = self.branch.turn.take() else { return };
+        match self.database.usage(&self.session.id, &self.branch.id, turn) {
+            Ok(None) => {}
+            Ok(Some(usage)) => {
+                let run = ids::run(&self.branch.name, &format!("turn {turn}"));
+                items.push(Item::Event(EventPayload::SessionRunUsage(RunUsage::new(run, usage))));
+            }
+            // The conversation is there all the same.
+            Err(_) => notes.count("tokens of turns that cannot be read"),
         }
-        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@
 mod claude_code;
 mod futures;
 mod codex;
+mod damaged;
 mod exports;
 mod openai_agents;
 mod support;

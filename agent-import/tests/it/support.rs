@@ -166,7 +166,7 @@ async fn texts(storage: &Storage) -> Result<BTreeMap<String, Vec<String>>> {
     Ok(all)
 }
 
-fn copy_folder(from: &Path, to: &Path) {
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
     for entry in std::fs::read_dir(from).expect("a folder").flatten() {
         let target = to.join(entry.file_name());
