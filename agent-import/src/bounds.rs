@@ -22,9 +22,7 @@ pub(crate) fn event(payload: EventPayload, notes: &mut Notes) -> Option<(NewEven
         fits(&event, &payload).then_some((event, payload))
     });
     let done = if found.is_some() { "cut" } else { "left out" };
-    notes.count(format!(
-        "events {kind} that are too large, too deep or not as they must be, which were {done}"
-    ));
+    notes.count(format!("{kind} that no log takes as it is, which was {done}"));
     found
 }
 

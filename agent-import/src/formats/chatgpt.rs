@@ -166,7 +166,7 @@ impl ChatGpt {
 /// Returns a text that the program put into a conversation; none for an empty one.
 fn injected(text: &str) -> Option<Item> {
     let message = SystemMessage::injected(text);
-    (!text.trim().is_empty()).then(|| Item::Event(EventPayload::SystemMessage(message)))
+    (!text.trim().is_empty()).then_some(Item::Event(EventPayload::SystemMessage(message)))
 }
 
 /// Returns the input of a call, which is JSON or any text.

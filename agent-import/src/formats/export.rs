@@ -185,7 +185,7 @@ impl<C: Conversations> Export<C> {
                 }
             }
             let (bytes, place) = (elements.take(), path.display().to_string());
-            if let Some(opened) = Opened::read(&self.conversations, bytes, place, notes) {
+            if let Some(opened) = Opened::read(&self.conversations, bytes, &place, notes) {
                 self.opened = Some(opened);
                 return Ok(true);
             }
@@ -236,7 +236,7 @@ impl Opened {
     fn read(
         conversations: &impl Conversations,
         bytes: Vec<u8>,
-        place: String,
+        place: &str,
         notes: &mut Notes,
     ) -> Option<Self> {
         let json = std::str::from_utf8(&bytes).ok();
@@ -260,7 +260,7 @@ impl Opened {
             let node = &nodes[*number as usize];
             if tree.add(EntryId::of(&node.id), *parent, node.is_turn).is_some() {
                 // The text of a member is a part of the text of the whole.
-                let start = (node.json.as_ptr() as usize).saturating_sub(bytes.as_ptr() as usize);
+                let start = node.json.as_ptr().addr().saturating_sub(bytes.as_ptr().addr());
                 places.push((node.id.clone(), start..start + node.json.len()));
             }
         }

@@ -230,7 +230,7 @@ impl Database {
             for branch in found.map_err(|source| self.failed(source))? {
                 match branch.map_err(|source| self.failed(source))? {
                     _ if branches.len() == BRANCHES_MAX as usize => {
-                        notes.count("sessions with more than 1000 branches")
+                        notes.count("sessions with more than 1000 branches");
                     }
                     Some(branch) => branches.push_back(branch),
                     None => notes.count("branches whose id is no text, or longer than 4 KiB"),
@@ -275,7 +275,9 @@ impl Database {
     fn list(&self, query: &str, params: impl Params) -> Result<Vec<Message>> {
         let read = |row: &Row<'_>| {
             Ok(match row.get(0)? {
-                Value::Integer(id) => Some(Message { id, turn: row.get::<_, Value>(1).map(integer)? }),
+                Value::Integer(id) => {
+                    Some(Message { id, turn: row.get::<_, Value>(1).map(|turn| integer(&turn))? })
+                }
                 _ => None,
             })
         };
@@ -348,7 +350,7 @@ impl Database {
              FROM turn_usage WHERE session_id = ?1 AND branch_id = ?2 AND user_turn_number = ?3 LIMIT 1",
             params![session, branch, turn],
             |row| {
-                let number = |at| row.get(at).map(|it| integer(it).and_then(|it| it.try_into().ok()).unwrap_or_default());
+                let number = |at| row.get(at).map(|it: Value| integer(&it).and_then(|it| it.try_into().ok()).unwrap_or_default());
                 let usage = Usage::new(number(0)?, number(1)?);
                 let read = detail(text_of(row, 2)?, "cached_tokens");
                 let written = detail(text_of(row, 2)?, "cache_write_tokens");
@@ -366,9 +368,9 @@ fn detail(json: Option<String>, name: &str) -> u64 {
     fields.and_then(|fields| fields.get(name)?.to().ok()).unwrap_or_default()
 }
 
-fn integer(value: Value) -> Option<i64> {
+fn integer(value: &Value) -> Option<i64> {
     match value {
-        Value::Integer(number) => Some(number),
+        Value::Integer(number) => Some(*number),
         _ => None,
     }
 }

@@ -91,3 +91,46 @@ async fn one_wrong_line_costs_itself_only() -> Result<()> {
     assert_eq!(left_out("lines that are no JSON objects"), 3, "{report:?}");
     Ok(())
 }
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn links_in_the_folder_are_not_followed() -> Result<()> {
+    let (folder, other) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let line = r#"{"type":"message","role":"user","content":"Hello"}"#;
+    std::fs::write(folder.path().join("rollout-a.jsonl"), line).expect("a file");
+    std::fs::write(other.path().join("rollout-b.jsonl"), line).expect("a file");
+    std::fs::create_dir(folder.path().join("2026")).expect("a folder");
+    let link =
+        |to: &Path, name: &str| std::os::unix::fs::symlink(to, folder.path().join(name)).expect("a link");
+    link(folder.path(), "2026/loop");
+    link(other.path(), "2026/elsewhere");
+    link(&other.path().join("rollout-b.jsonl"), "rollout-c.jsonl");
+    let storage = Storage::from(MemoryStore::new());
+    let report = Import::new(Format::Codex, folder.path()).run(&storage).await?;
+    assert_eq!((report.created, report.events), (1, 1), "{report:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_log_takes_is_cut_and_keeps_its_call() -> Result<()> {
+    let item = |payload: &str| format!(r#"{{"type":"response_item","payload":{payload}}}"#);
+    let deep = format!("{}1{}", r#"{\"a\":"#.repeat(101), "}".repeat(101));
+    let text = [
+        item(
+            r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"See"},
+               {"type":"input_image","image_url":"data:no type;base64,AAAA"}]}"#,
+        )
+        .replace('\n', ""),
+        item(&format!(r#"{{"type":"function_call","name":"deep","call_id":"c","arguments":"{deep}"}}"#)),
+        item(r#"{"type":"function_call_output","call_id":"c","output":"done"}"#),
+    ];
+    let (report, log) = import_text(Format::Codex, "rollout-a.jsonl", text.join("\n").as_bytes()).await?;
+    for kind in ["user.message", "agent.tool_use"] {
+        let cut = report.left_out.get(&format!("{kind} that no log takes as it is, which was cut"));
+        assert_eq!(cut, Some(&1), "{report:?}");
+    }
+    assert!(log.contains(r#""text":"See""#), "{log}");
+    assert!(log.contains(r#""name":"deep","input":{},"omitted":true"#), "{log}");
+    assert!(log.contains(r#""output":"done""#), "{log}");
+    Ok(())
+}

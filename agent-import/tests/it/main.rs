@@ -7,5 +7,6 @@ mod futures;
 mod codex;
 mod damaged;
 mod exports;
+#[cfg(feature = "sqlite")]
 mod openai_agents;
 mod support;
