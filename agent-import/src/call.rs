@@ -12,7 +12,10 @@ const NAME_MAX_BYTES: usize = 128;
 
 /// Returns the id of a call. A text that is no id becomes one that depends on it alone, so that its result finds it.
 pub(crate) fn id(text: &str) -> CallId {
-    text.parse().unwrap_or_else(|_| hashed(text))
+    match text.parse() {
+        Ok(id) if !text.starts_with(crate::text::SEALED) => id,
+        _ => hashed(text),
+    }
 }
 
 /// Returns another id for a call whose id another one has.

@@ -3,6 +3,7 @@
 use agent_core::event::{EventPayload, EventType, Media, MediaSource, NewEvent};
 use agent_core::{Error, ErrorKind, Result, Timestamp};
 
+use crate::bounds;
 use crate::ids::EntryId;
 use crate::pairing::{ITEMS_MAX, Pairing};
 use crate::source::{Entry, Item, Notes, Source, Transcript};
@@ -121,7 +122,7 @@ impl Feed {
     /// Cuts an entry into pieces that fit in a commit.
     fn pieces(&mut self, entry: Entry, pieces: &mut Vec<Piece>) {
         self.at = entry.at.unwrap_or(self.at);
-        let (mut number, mut begins_turn) = (0, entry.begins_turn);
+        let (mut number, mut begins_turn) = (0, entry.begins_turn || entry.is_behind_branch);
         let mut piece = |content, bytes, blobs, pieces: &mut Vec<Piece>| {
             let id = entry.id.part(number);
             let is_open = self.pairing.is_open();
@@ -131,8 +132,11 @@ impl Feed {
         let (mut events, mut bytes, mut blobs) = (Vec::new(), 0, 0);
         for item in entry.items {
             let (event, names) = match item {
-                Item::Event(payload) => (NewEvent::of(&payload), large(&payload)),
-                Item::Unknown { kind, json } if self.keeps_unknown => {
+                Item::Event(payload) => match bounds::event(payload, &mut self.notes) {
+                    Some((event, payload)) => (event, large(&payload)),
+                    None => continue,
+                },
+                Item::Unknown { kind, json } if self.keeps_unknown && bounds::fits_unknown(&json) => {
                     match format!("x.{}.{kind}", self.format.replace('-', "_")).parse::<EventType>() {
                         Ok(kind) => (NewEvent::new(kind, json), 0),
                         Err(_) => continue,
@@ -140,6 +144,7 @@ impl Feed {
                 }
                 Item::Unknown { .. } => continue,
                 Item::Compaction(summary) => {
+                    let summary = bounds::summary(summary, &mut self.notes);
                     if !events.is_empty() {
                         piece(Content::Events(std::mem::take(&mut events)), bytes, blobs, pieces);
                         (bytes, blobs) = (0, 0);

@@ -32,15 +32,19 @@
 //! - **In order**: branches of a conversation become forks at their place, helpers become children, summaries become compactions. Each event
 //!   has the time of its source. Each call has one result.
 //! - **Nothing is hidden**: what a format has and a log does not is counted by kind in [`ImportReport::left_out`].
-//! - **Bounded**: a line of at most 16 MiB is in memory, and some tens of bytes for each line of one file. Large outputs and media become
-//!   blobs, if the store has them.
+//! - **Bounded**: a line of at most 16 MiB, or a conversation of an export of at most 64 MiB, is in memory, and some tens of bytes for each
+//!   line or message of it. Large outputs and media become blobs, if the store has them.
 //! - **Nothing is executed**, and no file is opened but the source and those in its folder. Symbolic links in it are not followed.
 //!
 //! Signed reasoning is kept as the provider wrote it, in [`Native`](agent_core::event::Native) items. It is not sent back to a model: the source
 //! does not have the system prompt and the tools that it was signed with, so that a provider would refuse it. The next answers are
 //! given back with their own.
 
+mod array;
+mod bounds;
 mod call;
+#[cfg(feature = "sqlite")]
+mod database;
 mod feed;
 mod files;
 mod formats;

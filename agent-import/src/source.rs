@@ -66,12 +66,14 @@ pub(crate) struct Entry {
     pub(crate) at: Option<Timestamp>,
     /// True if a person begins a turn here: calls that are still open were interrupted.
     pub(crate) begins_turn: bool,
+    /// True if another branch leaves before this entry, so that a commit should end there.
+    pub(crate) is_behind_branch: bool,
     pub(crate) items: Vec<Item>,
 }
 
 impl Entry {
     pub(crate) const fn new(id: EntryId, at: Option<Timestamp>) -> Self {
-        Self { id, at, begins_turn: false, items: Vec::new() }
+        Self { id, at, begins_turn: false, is_behind_branch: false, items: Vec::new() }
     }
 }
 

@@ -3,8 +3,13 @@
 use agent_core::Timestamp;
 use agent_core::json::RawJson;
 
+/// Beginning of words that only encrypted stores write, which others refuse.
+pub(crate) const SEALED: &str = "~1.";
+
 /// Returns a text without control characters, cut to this number of bytes.
 pub(crate) fn clip(text: &str, max: usize) -> String {
+    let text = text.trim_start();
+    let text = if text.starts_with(SEALED) { &text[1..] } else { text };
     let mut clipped = String::new();
     for c in text.chars() {
         let c = if c.is_control() { ' ' } else { c };

@@ -1,7 +1,14 @@
 //! Formats of other agents, one module each.
 
 mod anthropic;
+mod chatgpt;
 mod claude_code;
+mod claude_export;
+mod codex;
+mod export;
+#[cfg(feature = "sqlite")]
+mod openai_agents;
+mod responses;
 mod tree;
 
 use std::fmt;
@@ -19,16 +26,37 @@ use crate::source::Source;
 pub enum Format {
     /// `claude-code`: files `*.jsonl` of Claude Code, usually in `~/.claude/projects`.
     ClaudeCode,
+    /// `codex`: files `rollout-*.jsonl` of Codex, usually in `~/.codex/sessions`.
+    Codex,
+    /// `openai-agents`: SQLite database of the Python package `openai-agents`, wherever the program that uses it puts it.
+    #[cfg(feature = "sqlite")]
+    OpenAiAgents,
+    /// `chatgpt`: file `conversations.json` of an export of ChatGPT, which comes in a zip archive.
+    ChatGpt,
+    /// `claude-export`: file `conversations.json` of an export of Claude, which comes in a zip archive.
+    ClaudeExport,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: &'static [Self] = &[Self::ClaudeCode];
+    pub const ALL: &'static [Self] = &[
+        Self::ClaudeCode,
+        Self::Codex,
+        #[cfg(feature = "sqlite")]
+        Self::OpenAiAgents,
+        Self::ChatGpt,
+        Self::ClaudeExport,
+    ];
 
     /// Returns the name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ClaudeCode => "claude-code",
+            Self::Codex => "codex",
+            #[cfg(feature = "sqlite")]
+            Self::OpenAiAgents => "openai-agents",
+            Self::ChatGpt => "chatgpt",
+            Self::ClaudeExport => "claude-export",
         }
     }
 
@@ -36,6 +64,11 @@ impl Format {
     pub(crate) fn open(self, path: &Path, is_finished: bool) -> Result<Box<dyn Source>> {
         Ok(match self {
             Self::ClaudeCode => Box::new(claude_code::ClaudeCode::open(path, is_finished)?),
+            Self::Codex => Box::new(codex::Codex::open(path, is_finished)?),
+            #[cfg(feature = "sqlite")]
+            Self::OpenAiAgents => Box::new(openai_agents::OpenAiAgents::open(path, is_finished)?),
+            Self::ChatGpt => Box::new(export::Export::<chatgpt::ChatGpt>::open(path)?),
+            Self::ClaudeExport => Box::new(export::Export::<claude_export::ClaudeExport>::open(path)?),
         })
     }
 }

@@ -20,6 +20,20 @@ pub(crate) async fn import(storage: &Storage, format: Format, path: &Path) -> Re
     Import::new(format, path).run(storage).await
 }
 
+/// Imports a file of this name and content, also what is unknown, and checks the store. Returns the report and all sessions.
+pub(crate) async fn import_text(format: Format, name: &str, bytes: &[u8]) -> Result<(ImportReport, String)> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).expect("a file");
+    let storage = Storage::from(MemoryStore::new());
+    let report = Import::new(format, &path).with_unknown().run(&storage).await?;
+    let checked = verify(&storage, |_| {}).await?;
+    assert!(checked.is_sound(), "{checked:?}");
+    let again = Import::new(format, &path).with_unknown().run(&storage).await?;
+    assert_eq!((again.created, again.grown, again.events), (0, 0, 0), "{again:?}");
+    Ok((report, dump(&storage).await?))
+}
+
 /// Returns all sessions of a store with their own events, each on a line.
 pub(crate) async fn dump(storage: &Storage) -> Result<String> {
     let mut sessions = Vec::new();
@@ -106,6 +120,33 @@ pub(crate) async fn cut_anywhere(format: Format, folder: &Path, file: &Path, str
     Ok(())
 }
 
+/// Checks that an array that is cut at a byte is imported up to the last whole conversation, and that the whole file then adds the rest.
+/// Only bytes of this stride are tried.
+pub(crate) async fn cut_array(format: Format, file: &Path, stride: usize) -> Result<()> {
+    let whole_store = Storage::from(MemoryStore::new());
+    import(&whole_store, format, file).await?;
+    let expected = texts(&whole_store).await?;
+    let bytes = std::fs::read(file).expect("the sample");
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = folder.path().join("conversations.json");
+    let mut most = 0;
+    for end in (0..bytes.len()).step_by(stride) {
+        std::fs::write(&copy, &bytes[..end]).expect("a copy");
+        let storage = Storage::from(MemoryStore::new());
+        let report = import(&storage, format, &copy).await?;
+        assert_eq!(report.cut_off, 1, "cut at {end}: {report:?}");
+        let found = texts(&storage).await?;
+        assert!(found.iter().all(|(session, events)| expected[session] == *events), "cut at {end}");
+        most = most.max(found.len());
+        std::fs::write(&copy, &bytes).expect("a copy");
+        let grown = import(&storage, format, &copy).await?;
+        assert!(grown.refused.is_empty() && grown.cut_off == 0, "cut at {end}: {grown:?}");
+        assert_eq!(texts(&storage).await?, expected, "cut at {end}");
+    }
+    assert!(most > 0 && most < expected.len());
+    Ok(())
+}
+
 /// Returns the payloads of each session's whole history. Commits may be cut in other places by an import in parts.
 async fn texts(storage: &Storage) -> Result<BTreeMap<String, Vec<String>>> {
     let mut all = BTreeMap::new();
@@ -125,7 +166,7 @@ async fn texts(storage: &Storage) -> Result<BTreeMap<String, Vec<String>>> {
     Ok(all)
 }
 
-fn copy_folder(from: &Path, to: &Path) {
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
     for entry in std::fs::read_dir(from).expect("a folder").flatten() {
         let target = to.join(entry.file_name());

@@ -1,0 +1,82 @@
+//! Events as a log takes them: what a source says is cut, emptied or left out, so that no entry refuses its whole session.
+
+use agent_core::event::{EVENT_MAX_BYTES, EventPayload, Message, NewEvent, ToolResult, ToolUse};
+use agent_core::json::RawJson;
+
+use crate::source::Notes;
+use crate::text::clip;
+
+/// Bytes of an event that are left for its header.
+const HEADER_BYTES: usize = 64 << 10;
+/// Maximum number of bytes of a summary.
+const SUMMARY_MAX_BYTES: usize = 4 << 20;
+
+/// Returns an event as it is written, with what it was made of; `None` if nothing of it is.
+pub(crate) fn event(payload: EventPayload, notes: &mut Notes) -> Option<(NewEvent, EventPayload)> {
+    let (event, kind) = (NewEvent::of(&payload), payload.kind());
+    if fits(&event, &payload) {
+        return Some((event, payload));
+    }
+    let found = smaller(payload).into_iter().find_map(|payload| {
+        let event = NewEvent::of(&payload);
+        fits(&event, &payload).then_some((event, payload))
+    });
+    let done = if found.is_some() { "cut" } else { "left out" };
+    notes.count(format!("{kind} that no log takes as it is, which was {done}"));
+    found
+}
+
+/// Returns whether an event of a type that a format made up is taken.
+pub(crate) fn fits_unknown(json: &RawJson) -> bool {
+    json.depth() <= RawJson::MAX_DEPTH
+        && json.get().len() <= EVENT_MAX_BYTES - HEADER_BYTES
+        && json.to::<agent_core::json::RawFields>().is_ok_and(|fields| fields.get("sealed").is_none())
+}
+
+/// Returns a summary that fits.
+pub(crate) fn summary(mut text: String, notes: &mut Notes) -> String {
+    if text.len() > SUMMARY_MAX_BYTES {
+        notes.count("summaries of more than 4 MiB, which were cut");
+        text.truncate(text.floor_char_boundary(SUMMARY_MAX_BYTES));
+    }
+    text
+}
+
+fn fits(event: &NewEvent, payload: &EventPayload) -> bool {
+    let json = &event.payload;
+    json.get().len() <= EVENT_MAX_BYTES - HEADER_BYTES
+        && json.depth() <= RawJson::MAX_DEPTH
+        && payload.check().is_ok()
+}
+
+/// Returns what may be written instead of an event, the fullest first. A call and a result stay, so that they find each other.
+fn smaller(payload: EventPayload) -> Vec<EventPayload> {
+    let bare = |mut message: Message| {
+        message.native = None;
+        let text = Message::new(message.text.clone());
+        [message, text]
+    };
+    match payload {
+        EventPayload::UserMessage(message) => bare(message).map(EventPayload::UserMessage).into(),
+        EventPayload::AgentMessage(message) => bare(message).map(EventPayload::AgentMessage).into(),
+        EventPayload::AgentThinking(message) => bare(message).map(EventPayload::AgentThinking).into(),
+        EventPayload::AgentPart(mut part) => {
+            part.native = None;
+            vec![EventPayload::AgentPart(part)]
+        }
+        EventPayload::AgentToolUse(mut call) => {
+            let name = clip(&call.name, 128);
+            let name = if name.is_empty() { "unnamed".to_owned() } else { name };
+            let empty = ToolUse::new(call.call.clone(), name, RawJson::empty_object()).with_omitted(true);
+            call.native = None;
+            [call, empty].map(EventPayload::AgentToolUse).into()
+        }
+        EventPayload::AgentToolResult(mut result) => {
+            let empty =
+                ToolResult::new(result.call.clone(), result.outcome, RawJson::sure(&"")).with_omitted(true);
+            (result.content, result.structured, result.full) = (Vec::new(), None, None);
+            [result, empty].map(EventPayload::AgentToolResult).into()
+        }
+        _ => Vec::new(),
+    }
+}
