@@ -41,6 +41,8 @@
 //! given back with their own.
 
 mod call;
+#[cfg(feature = "sqlite")]
+mod database;
 mod feed;
 mod files;
 mod formats;

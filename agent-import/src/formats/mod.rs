@@ -1,8 +1,24 @@
 //! Formats of other agents, one module each.
 
+#[cfg(feature = "sqlite")]
+mod adk;
 mod anthropic;
 mod claude_code;
+mod gemini_cli;
+mod gemini_record;
+#[cfg(feature = "sqlite")]
+mod goose;
+#[cfg(feature = "sqlite")]
+mod langchain;
+#[cfg(feature = "sqlite")]
+mod langgraph;
+#[cfg(feature = "sqlite")]
+mod msgpack;
+#[cfg(feature = "sqlite")]
+mod opencode;
 mod tree;
+mod values;
+mod walk;
 
 use std::fmt;
 use std::path::Path;
@@ -19,16 +35,50 @@ use crate::source::Source;
 pub enum Format {
     /// `claude-code`: files `*.jsonl` of Claude Code, usually in `~/.claude/projects`.
     ClaudeCode,
+    /// `goose`: the database `sessions.db` of goose, usually in `~/.local/share/goose/sessions`.
+    #[cfg(feature = "sqlite")]
+    Goose,
+    /// `opencode`: the database `opencode.db` of OpenCode, usually in `~/.local/share/opencode`.
+    #[cfg(feature = "sqlite")]
+    OpenCode,
+    /// `gemini-cli`: files `session-*.jsonl` of Gemini CLI, usually in `~/.gemini/tmp/*/chats`.
+    GeminiCli,
+    /// `adk`: the database of a `DatabaseSessionService` of the Agent Development Kit, which its program names.
+    #[cfg(feature = "sqlite")]
+    Adk,
+    /// `langgraph`: the database of the checkpoints of LangGraph, which its program names.
+    #[cfg(feature = "sqlite")]
+    LangGraph,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: &'static [Self] = &[Self::ClaudeCode];
+    pub const ALL: &'static [Self] = &[
+        Self::ClaudeCode,
+        #[cfg(feature = "sqlite")]
+        Self::Goose,
+        #[cfg(feature = "sqlite")]
+        Self::OpenCode,
+        Self::GeminiCli,
+        #[cfg(feature = "sqlite")]
+        Self::Adk,
+        #[cfg(feature = "sqlite")]
+        Self::LangGraph,
+    ];
 
     /// Returns the name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ClaudeCode => "claude-code",
+            #[cfg(feature = "sqlite")]
+            Self::Goose => "goose",
+            #[cfg(feature = "sqlite")]
+            Self::OpenCode => "opencode",
+            Self::GeminiCli => "gemini-cli",
+            #[cfg(feature = "sqlite")]
+            Self::Adk => "adk",
+            #[cfg(feature = "sqlite")]
+            Self::LangGraph => "langgraph",
         }
     }
 
@@ -36,6 +86,15 @@ impl Format {
     pub(crate) fn open(self, path: &Path, is_finished: bool) -> Result<Box<dyn Source>> {
         Ok(match self {
             Self::ClaudeCode => Box::new(claude_code::ClaudeCode::open(path, is_finished)?),
+            #[cfg(feature = "sqlite")]
+            Self::Goose => Box::new(goose::Goose::open(path)?),
+            #[cfg(feature = "sqlite")]
+            Self::OpenCode => Box::new(opencode::OpenCode::open(path, is_finished)?),
+            Self::GeminiCli => Box::new(gemini_cli::GeminiCli::open(path, is_finished)?),
+            #[cfg(feature = "sqlite")]
+            Self::Adk => Box::new(adk::Adk::open(path)?),
+            #[cfg(feature = "sqlite")]
+            Self::LangGraph => Box::new(langgraph::LangGraph::open(path)?),
         })
     }
 }

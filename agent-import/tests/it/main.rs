@@ -3,5 +3,9 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod claude_code;
+#[cfg(feature = "sqlite")]
+mod databases;
 mod futures;
+mod gemini_cli;
+mod hostile;
 mod support;
