@@ -61,7 +61,7 @@ fn address(path: &Path) -> Option<String> {
     for byte in path.to_str()?.bytes() {
         match byte {
             b'/' | b'.' | b'-' | b'_' | b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => {
-                address.push(char::from(byte))
+                address.push(char::from(byte));
             }
             _ => address.push_str(&format!("%{byte:02X}")),
         }

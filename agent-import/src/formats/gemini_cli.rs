@@ -395,7 +395,7 @@ impl Reading {
                 // What is there again is there as it was, which is more: large outputs are cut in it.
                 Some(id) if self.seen.contains_key(&EntryId::of(id)) => {}
                 Some(id) => {
-                    self.message(id, &object(Some(message)), Place { message: Some(at), ..place }, notes)
+                    self.message(id, &object(Some(message)), Place { message: Some(at), ..place }, notes);
                 }
                 None => notes.count("messages without an id"),
             }

@@ -114,7 +114,7 @@ impl Source for Goose {
             };
             let row = database::one(&self.conn, &self.place, &self.message, rowid, read)?;
             if let Some(row) = row {
-                return Ok(Some(self.entry(row, notes)));
+                return Ok(Some(self.entry(&row, notes)));
             }
         }
         Ok(None)
@@ -122,7 +122,7 @@ impl Source for Goose {
 }
 
 impl Goose {
-    fn entry(&mut self, row: Row, notes: &mut Notes) -> Entry {
+    fn entry(&mut self, row: &Row, notes: &mut Notes) -> Entry {
         let mut id = EntryId::of(&row.id);
         let mut number = 1;
         while !self.seen.insert(id) {

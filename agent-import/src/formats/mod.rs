@@ -16,6 +16,8 @@ mod langgraph;
 mod msgpack;
 #[cfg(feature = "sqlite")]
 mod opencode;
+mod rig_memory;
+mod rig_message;
 mod tree;
 mod values;
 mod walk;
@@ -49,6 +51,8 @@ pub enum Format {
     /// `langgraph`: the database of the checkpoints of LangGraph, which its program names.
     #[cfg(feature = "sqlite")]
     LangGraph,
+    /// `rig-memory`: folders of sessions of rig-memory with `logs/*.jsonl`, which their program names.
+    RigMemory,
 }
 
 impl Format {
@@ -64,6 +68,7 @@ impl Format {
         Self::Adk,
         #[cfg(feature = "sqlite")]
         Self::LangGraph,
+        Self::RigMemory,
     ];
 
     /// Returns the name.
@@ -79,6 +84,7 @@ impl Format {
             Self::Adk => "adk",
             #[cfg(feature = "sqlite")]
             Self::LangGraph => "langgraph",
+            Self::RigMemory => "rig-memory",
         }
     }
 
@@ -95,6 +101,7 @@ impl Format {
             Self::Adk => Box::new(adk::Adk::open(path)?),
             #[cfg(feature = "sqlite")]
             Self::LangGraph => Box::new(langgraph::LangGraph::open(path)?),
+            Self::RigMemory => Box::new(rig_memory::RigMemory::open(path)?),
         })
     }
 }

@@ -178,9 +178,9 @@ impl<'b> Reader<'b> {
                     self.write(&mut key, DEPTH_MAX)?;
                     // A key of JSON is a text.
                     if key.starts_with('"') {
-                        out.push_str(&key)
+                        out.push_str(&key);
                     } else {
-                        out.push_str(RawJson::sure(&key).get())
+                        out.push_str(RawJson::sure(&key).get());
                     }
                     out.push(':');
                     self.write(out, depth + 1)?;

@@ -146,7 +146,7 @@ impl Source for OpenCode {
             let at = get(&times, &["created"]).and_then(time);
             let parts = self.parts(&id)?;
             if text(&data, &["role"]).as_deref() != Some("assistant") {
-                return self.question(id, at, parts, notes).map(Some);
+                return self.question(&id, at, parts, notes).map(Some);
             }
             let is_whole = get(&times, &["completed"]).is_some() || get(&data, &["error"]).is_some();
             if !is_whole && self.messages.is_empty() && !self.is_finished {
@@ -162,12 +162,12 @@ impl OpenCode {
     /// Reads a message of a person, with what the program added to it.
     fn question(
         &self,
-        id: String,
+        id: &str,
         at: Option<Timestamp>,
         parts: VecDeque<i64>,
         notes: &mut Notes,
     ) -> Result<Entry> {
-        let mut entry = Entry::new(EntryId::of(&id), at);
+        let mut entry = Entry::new(EntryId::of(id), at);
         let (mut said, mut injected, mut bytes) = (Vec::new(), Vec::new(), 0);
         for rowid in parts {
             let Some((_, data)) = self.row("part", rowid, notes)? else { continue };

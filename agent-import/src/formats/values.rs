@@ -202,7 +202,7 @@ pub(crate) fn response(origin: Option<[&str; 3]>, stop: Option<&str>) -> Item {
 /// Returns the tokens of a request, if it took any.
 pub(crate) fn usage(transcript: &str, request: &str, usage: Usage) -> Option<Item> {
     let used = RunUsage::new(ids::run(transcript, request), usage);
-    (usage != Usage::default()).then(|| Item::Event(EventPayload::SessionRunUsage(used)))
+    (usage != Usage::default()).then_some(Item::Event(EventPayload::SessionRunUsage(used)))
 }
 
 /// Returns an entry of a kind that no model is given.

@@ -8,4 +8,5 @@ mod databases;
 mod futures;
 mod gemini_cli;
 mod hostile;
+mod rig_memory;
 mod support;
