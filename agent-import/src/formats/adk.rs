@@ -8,14 +8,14 @@ use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 
 use agent_core::Result;
-use agent_core::event::{AgentPart, EventPayload, Part, ToolOutcome, ToolResult};
+use agent_core::event::{AgentPart, EventPayload, Native, Part, ToolOutcome, ToolResult};
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Usage;
 use rusqlite::Connection;
 
 use crate::call;
 use crate::database::{self, optional};
-use crate::formats::gemini_record::{API, hosted, media, output, signed};
+use crate::formats::gemini_record::{API, hosted, media, output};
 use crate::formats::tree::Tree;
 use crate::formats::values::{self, get, is_true, number, object, text};
 use crate::formats::walk::Walk;
@@ -303,4 +303,13 @@ fn tokens(fields: &RawFields) -> Usage {
     Usage::new(number(&usage, &["prompt_token_count", "promptTokenCount"]), answer.saturating_add(thoughts))
         .with_cache(number(&usage, &["cached_content_token_count", "cachedContentTokenCount"]), 0)
         .with_reasoning(thoughts)
+}
+
+/// Returns a part as the API writes it, if the provider has signed it. The signature may be in the other alphabet of base64.
+fn signed(part: &RawFields, members: &[(&str, RawJson)]) -> Option<Native> {
+    let signature = text(part, &["thoughtSignature", "thought_signature"])?;
+    let signature = signature.replace('-', "+").replace('_', "/");
+    let mut item = RawFields::from_iter(members.iter().cloned());
+    item.insert("thoughtSignature", RawJson::sure(&signature));
+    Some(Native::new(API, RawJson::sure(&item)))
 }

@@ -1,8 +1,6 @@
 //! Messages of Gemini CLI, and parts of the Gemini API, as transcripts keep them.
 
-use agent_core::event::{
-    AgentPart, EventPayload, HostedCall, HostedResult, Native, Part, ToolOutcome, ToolResult,
-};
+use agent_core::event::{AgentPart, EventPayload, HostedCall, HostedResult, Part, ToolOutcome, ToolResult};
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Usage;
 
@@ -196,13 +194,4 @@ pub(crate) fn tokens(message: &RawFields, session: &str, entry: &mut Entry) {
         .with_cache(number(&tokens, &["cached"]), 0)
         .with_reasoning(thoughts);
     entry.items.extend(values::usage(session, &id, usage));
-}
-
-/// Returns a part as the API writes it, if the provider has signed it. The signature may be in the other alphabet of base64.
-pub(crate) fn signed(part: &RawFields, members: &[(&str, RawJson)]) -> Option<Native> {
-    let signature = text(part, &["thoughtSignature", "thought_signature"])?;
-    let signature = signature.replace('-', "+").replace('_', "/");
-    let mut item = RawFields::from_iter(members.iter().cloned());
-    item.insert("thoughtSignature", RawJson::sure(&signature));
-    Some(Native::new(API, RawJson::sure(&item)))
 }

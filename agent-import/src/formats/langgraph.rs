@@ -317,3 +317,35 @@ fn parse(fields: &RawFields, notes: &mut Notes) -> State {
     }
     State { at: get(fields, &["ts"]).and_then(time), messages: found }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns an object of a class, as an extension of MessagePack has it.
+    fn object_of(module: &str, class: &str) -> Vec<u8> {
+        let mut bytes = vec![0x94];
+        for text in [module, class] {
+            bytes.extend([0xd9, u8::try_from(text.len()).unwrap_or_default()]);
+            bytes.extend(text.as_bytes());
+        }
+        bytes.extend([0x81, 0xa7]);
+        bytes.extend(b"content\xa2rm\xa1m");
+        bytes
+    }
+
+    #[test]
+    fn only_objects_of_messages_are_read() {
+        let mut notes = Notes::default();
+        let read = |module, notes: &mut Notes| {
+            let bytes = object_of(module, "HumanMessage");
+            message(Head::Extension(5, &bytes), notes).map(|it| text(&it.fields, &["content"]))
+        };
+        assert_eq!(read("langchain_core.messages.human", &mut notes), Some(Some("rm".to_owned())));
+        assert!(notes.counts.is_empty());
+        for module in ["os", "langchain_core.messagesx", "langchain_core.prompts"] {
+            assert_eq!(read(module, &mut notes), None);
+            assert_eq!(notes.counts[&format!("objects of module {module}")], 1);
+        }
+    }
+}

@@ -149,8 +149,9 @@ async fn hostile_columns_panic_nowhere() -> Result<()> {
         let mut number = 0;
         let (_folder, path) = made(*format, name);
         let conn = Connection::open(&path).expect("a database");
-        for (table, column) in text_columns(&conn) {
-            for value in values {
+        for (at, (table, column)) in text_columns(&conn).into_iter().enumerate() {
+            // Each column gets some of the values, and each value some of the columns.
+            for (_, value) in values.iter().enumerate().filter(|(number, _)| (at + number) % 4 == 0) {
                 // One large value is enough.
                 let one = if value.contains("17000000") {
                     format!("WHERE rowid = (SELECT max(rowid) FROM \"{table}\")")
