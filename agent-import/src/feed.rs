@@ -1,6 +1,7 @@
 //! Reads a source on a thread that may block, and hands its entries on as events.
 
-use agent_core::event::{EventPayload, EventType, Media, MediaSource, NewEvent};
+use agent_core::event::{EVENT_MAX_BYTES, EventPayload, EventType, Media, MediaSource, NewEvent};
+use agent_core::json::RawJson;
 use agent_core::{Error, ErrorKind, Result, Timestamp};
 
 use crate::bounds;
@@ -115,6 +116,8 @@ impl Feed {
     }
 
     fn entry(&mut self, mut entry: Entry, pieces: &mut Vec<Piece>) {
+        // Before calls and results are paired: a call without its place in the log has no result there.
+        entry.items.retain(|item| is_taken(item, &mut self.notes));
         self.pairing.fix(&mut entry, &mut self.notes);
         self.pieces(entry, pieces);
     }
@@ -166,6 +169,26 @@ impl Feed {
             piece(Content::Events(events), bytes, blobs, pieces);
         }
     }
+}
+
+/// Returns whether a log takes an item. What a source says may be too large, too deep, or of no shape that providers accept.
+fn is_taken(item: &Item, notes: &mut Notes) -> bool {
+    let is_taken = match item {
+        Item::Event(payload) => {
+            let json = payload.to_json();
+            payload.check().is_ok()
+                && json.get().len() <= EVENT_MAX_BYTES
+                && json.depth() <= RawJson::MAX_DEPTH
+        }
+        Item::Unknown { json, .. } => {
+            json.get().len() <= EVENT_MAX_BYTES && json.depth() <= RawJson::MAX_DEPTH
+        }
+        Item::Compaction(summary) => summary.len() <= EVENT_MAX_BYTES / 2,
+    };
+    if !is_taken {
+        notes.count("entries that are too large, too deep or of a shape that no log takes");
+    }
+    is_taken
 }
 
 /// Returns the number of blobs that an event may need.

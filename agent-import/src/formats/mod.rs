@@ -1,15 +1,33 @@
 //! Formats of other agents, one module each.
 
+#[cfg(feature = "sqlite")]
+mod adk;
 mod anthropic;
 mod chatgpt;
 mod claude_code;
 mod claude_export;
 mod codex;
 mod export;
+mod gemini_cli;
+mod gemini_record;
+#[cfg(feature = "sqlite")]
+mod goose;
+#[cfg(feature = "sqlite")]
+mod langchain;
+#[cfg(feature = "sqlite")]
+mod langgraph;
+#[cfg(feature = "sqlite")]
+mod msgpack;
 #[cfg(feature = "sqlite")]
 mod openai_agents;
+#[cfg(feature = "sqlite")]
+mod opencode;
 mod responses;
+mod rig_memory;
+mod rig_message;
 mod tree;
+mod values;
+mod walk;
 
 use std::fmt;
 use std::path::Path;
@@ -35,6 +53,22 @@ pub enum Format {
     ChatGpt,
     /// `claude-export`: file `conversations.json` of an export of Claude, which comes in a zip archive.
     ClaudeExport,
+    /// `goose`: the database `sessions.db` of goose, usually in `~/.local/share/goose/sessions`.
+    #[cfg(feature = "sqlite")]
+    Goose,
+    /// `opencode`: the database `opencode.db` of OpenCode, usually in `~/.local/share/opencode`.
+    #[cfg(feature = "sqlite")]
+    OpenCode,
+    /// `gemini-cli`: files `session-*.jsonl` of Gemini CLI, usually in `~/.gemini/tmp/*/chats`.
+    GeminiCli,
+    /// `adk`: the database of a `DatabaseSessionService` of the Agent Development Kit, which its program names.
+    #[cfg(feature = "sqlite")]
+    Adk,
+    /// `langgraph`: the database of the checkpoints of LangGraph, which its program names.
+    #[cfg(feature = "sqlite")]
+    LangGraph,
+    /// `rig-memory`: folders of sessions of rig-memory with `logs/*.jsonl`, which their program names.
+    RigMemory,
 }
 
 impl Format {
@@ -46,6 +80,16 @@ impl Format {
         Self::OpenAiAgents,
         Self::ChatGpt,
         Self::ClaudeExport,
+        #[cfg(feature = "sqlite")]
+        Self::Goose,
+        #[cfg(feature = "sqlite")]
+        Self::OpenCode,
+        Self::GeminiCli,
+        #[cfg(feature = "sqlite")]
+        Self::Adk,
+        #[cfg(feature = "sqlite")]
+        Self::LangGraph,
+        Self::RigMemory,
     ];
 
     /// Returns the name.
@@ -57,6 +101,16 @@ impl Format {
             Self::OpenAiAgents => "openai-agents",
             Self::ChatGpt => "chatgpt",
             Self::ClaudeExport => "claude-export",
+            #[cfg(feature = "sqlite")]
+            Self::Goose => "goose",
+            #[cfg(feature = "sqlite")]
+            Self::OpenCode => "opencode",
+            Self::GeminiCli => "gemini-cli",
+            #[cfg(feature = "sqlite")]
+            Self::Adk => "adk",
+            #[cfg(feature = "sqlite")]
+            Self::LangGraph => "langgraph",
+            Self::RigMemory => "rig-memory",
         }
     }
 
@@ -69,6 +123,16 @@ impl Format {
             Self::OpenAiAgents => Box::new(openai_agents::OpenAiAgents::open(path, is_finished)?),
             Self::ChatGpt => Box::new(export::Export::<chatgpt::ChatGpt>::open(path)?),
             Self::ClaudeExport => Box::new(export::Export::<claude_export::ClaudeExport>::open(path)?),
+            #[cfg(feature = "sqlite")]
+            Self::Goose => Box::new(goose::Goose::open(path)?),
+            #[cfg(feature = "sqlite")]
+            Self::OpenCode => Box::new(opencode::OpenCode::open(path, is_finished)?),
+            Self::GeminiCli => Box::new(gemini_cli::GeminiCli::open(path, is_finished)?),
+            #[cfg(feature = "sqlite")]
+            Self::Adk => Box::new(adk::Adk::open(path)?),
+            #[cfg(feature = "sqlite")]
+            Self::LangGraph => Box::new(langgraph::LangGraph::open(path)?),
+            Self::RigMemory => Box::new(rig_memory::RigMemory::open(path)?),
         })
     }
 }

@@ -203,7 +203,7 @@ impl Session {
 
 impl Database {
     fn failed(&self, source: rusqlite::Error) -> Error {
-        database::error(&self.place, source)
+        database::failed(&self.place, source)
     }
 
     /// Returns the row of a query that has at most one.

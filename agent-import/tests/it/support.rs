@@ -148,7 +148,7 @@ pub(crate) async fn cut_array(format: Format, file: &Path, stride: usize) -> Res
 }
 
 /// Returns the payloads of each session's whole history. Commits may be cut in other places by an import in parts.
-async fn texts(storage: &Storage) -> Result<BTreeMap<String, Vec<String>>> {
+pub(crate) async fn texts(storage: &Storage) -> Result<BTreeMap<String, Vec<String>>> {
     let mut all = BTreeMap::new();
     let mut listed = pages(SessionQuery::new().with_hidden(), |query| storage.sessions.list(query));
     while let Some(page) = listed.try_next().await? {
