@@ -1,9 +1,9 @@
 //! Events as a log takes them: what a source says is cut, emptied or left out, so that no entry refuses its whole session.
 
-use agent_core::event::{EVENT_MAX_BYTES, EventPayload, Message, NewEvent, ToolResult, ToolUse};
+use agent_core::event::{EVENT_MAX_BYTES, EventPayload, Message, ToolResult, ToolUse};
 use agent_core::json::RawJson;
 
-use crate::source::Notes;
+use crate::source::{Item, Notes};
 use crate::text::clip;
 
 /// Bytes of an event that are left for its header.
@@ -11,30 +11,34 @@ const HEADER_BYTES: usize = 64 << 10;
 /// Maximum number of bytes of a summary.
 const SUMMARY_MAX_BYTES: usize = 4 << 20;
 
-/// Returns an event as it is written, with what it was made of; `None` if nothing of it is.
-pub(crate) fn event(payload: EventPayload, notes: &mut Notes) -> Option<(NewEvent, EventPayload)> {
-    let (event, kind) = (NewEvent::of(&payload), payload.kind());
-    if fits(&event, &payload) {
-        return Some((event, payload));
+/// Returns an item as a log takes it; `None` if nothing of it is.
+pub(crate) fn item(item: Item, notes: &mut Notes) -> Option<Item> {
+    match item {
+        Item::Event(payload) => event(payload, notes).map(Item::Event),
+        Item::Unknown { kind, json } => fits_unknown(&json).then_some(Item::Unknown { kind, json }),
+        Item::Compaction(text) => Some(Item::Compaction(summary(text, notes))),
     }
-    let found = smaller(payload).into_iter().find_map(|payload| {
-        let event = NewEvent::of(&payload);
-        fits(&event, &payload).then_some((event, payload))
-    });
+}
+
+fn event(payload: EventPayload, notes: &mut Notes) -> Option<EventPayload> {
+    if fits(&payload) {
+        return Some(payload);
+    }
+    let kind = payload.kind();
+    let found = smaller(payload).into_iter().find(fits);
     let done = if found.is_some() { "cut" } else { "left out" };
     notes.count(format!("{kind} that no log takes as it is, which was {done}"));
     found
 }
 
 /// Returns whether an event of a type that a format made up is taken.
-pub(crate) fn fits_unknown(json: &RawJson) -> bool {
+fn fits_unknown(json: &RawJson) -> bool {
     json.depth() <= RawJson::MAX_DEPTH
         && json.get().len() <= EVENT_MAX_BYTES - HEADER_BYTES
         && json.to::<agent_core::json::RawFields>().is_ok_and(|fields| fields.get("sealed").is_none())
 }
 
-/// Returns a summary that fits.
-pub(crate) fn summary(mut text: String, notes: &mut Notes) -> String {
+fn summary(mut text: String, notes: &mut Notes) -> String {
     if text.len() > SUMMARY_MAX_BYTES {
         notes.count("summaries of more than 4 MiB, which were cut");
         text.truncate(text.floor_char_boundary(SUMMARY_MAX_BYTES));
@@ -42,8 +46,8 @@ pub(crate) fn summary(mut text: String, notes: &mut Notes) -> String {
     text
 }
 
-fn fits(event: &NewEvent, payload: &EventPayload) -> bool {
-    let json = &event.payload;
+fn fits(payload: &EventPayload) -> bool {
+    let json = payload.to_json();
     json.get().len() <= EVENT_MAX_BYTES - HEADER_BYTES
         && json.depth() <= RawJson::MAX_DEPTH
         && payload.check().is_ok()

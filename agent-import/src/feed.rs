@@ -1,7 +1,6 @@
 //! Reads a source on a thread that may block, and hands its entries on as events.
 
-use agent_core::event::{EVENT_MAX_BYTES, EventPayload, EventType, Media, MediaSource, NewEvent};
-use agent_core::json::RawJson;
+use agent_core::event::{EventPayload, EventType, Media, MediaSource, NewEvent};
 use agent_core::{Error, ErrorKind, Result, Timestamp};
 
 use crate::bounds;
@@ -117,7 +116,8 @@ impl Feed {
 
     fn entry(&mut self, mut entry: Entry, pieces: &mut Vec<Piece>) {
         // Before calls and results are paired: a call without its place in the log has no result there.
-        entry.items.retain(|item| is_taken(item, &mut self.notes));
+        let items = std::mem::take(&mut entry.items);
+        entry.items = items.into_iter().filter_map(|item| bounds::item(item, &mut self.notes)).collect();
         self.pairing.fix(&mut entry, &mut self.notes);
         self.pieces(entry, pieces);
     }
@@ -135,11 +135,8 @@ impl Feed {
         let (mut events, mut bytes, mut blobs) = (Vec::new(), 0, 0);
         for item in entry.items {
             let (event, names) = match item {
-                Item::Event(payload) => match bounds::event(payload, &mut self.notes) {
-                    Some((event, payload)) => (event, large(&payload)),
-                    None => continue,
-                },
-                Item::Unknown { kind, json } if self.keeps_unknown && bounds::fits_unknown(&json) => {
+                Item::Event(payload) => (NewEvent::of(&payload), large(&payload)),
+                Item::Unknown { kind, json } if self.keeps_unknown => {
                     match format!("x.{}.{kind}", self.format.replace('-', "_")).parse::<EventType>() {
                         Ok(kind) => (NewEvent::new(kind, json), 0),
                         Err(_) => continue,
@@ -147,7 +144,6 @@ impl Feed {
                 }
                 Item::Unknown { .. } => continue,
                 Item::Compaction(summary) => {
-                    let summary = bounds::summary(summary, &mut self.notes);
                     if !events.is_empty() {
                         piece(Content::Events(std::mem::take(&mut events)), bytes, blobs, pieces);
                         (bytes, blobs) = (0, 0);
@@ -169,26 +165,6 @@ impl Feed {
             piece(Content::Events(events), bytes, blobs, pieces);
         }
     }
-}
-
-/// Returns whether a log takes an item. What a source says may be too large, too deep, or of no shape that providers accept.
-fn is_taken(item: &Item, notes: &mut Notes) -> bool {
-    let is_taken = match item {
-        Item::Event(payload) => {
-            let json = payload.to_json();
-            payload.check().is_ok()
-                && json.get().len() <= EVENT_MAX_BYTES
-                && json.depth() <= RawJson::MAX_DEPTH
-        }
-        Item::Unknown { json, .. } => {
-            json.get().len() <= EVENT_MAX_BYTES && json.depth() <= RawJson::MAX_DEPTH
-        }
-        Item::Compaction(summary) => summary.len() <= EVENT_MAX_BYTES / 2,
-    };
-    if !is_taken {
-        notes.count("entries that are too large, too deep or of a shape that no log takes");
-    }
-    is_taken
 }
 
 /// Returns the number of blobs that an event may need.
