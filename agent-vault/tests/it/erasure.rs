@@ -276,10 +276,18 @@ async fn exactly_what_a_fork_reads_is_kept() {
         let history = storage.sessions.history(fork.id, ReadEvents::first(100)).await.unwrap();
         assert!(history.events.iter().any(|event| event.to_json().contains(KEPT)), "{store} {is_sealed}");
         // Of what nobody reads not a byte is left, neither in the open nor as it was sealed.
-        assert_eq!(site.files_with(WORD.as_bytes()), Vec::<std::path::PathBuf>::new(), "{store} {is_sealed}");
+        assert_eq!(
+            site.places_with(WORD.as_bytes()).await,
+            Vec::<std::path::PathBuf>::new(),
+            "{store} {is_sealed}"
+        );
         for event in sealed[base as usize..].iter().filter(|event| event.payload.get().len() > 100) {
             let bytes = &event.payload.get().as_bytes()[..100];
-            assert_eq!(site.files_with(bytes), Vec::<std::path::PathBuf>::new(), "{store} {is_sealed}");
+            assert_eq!(
+                site.places_with(bytes).await,
+                Vec::<std::path::PathBuf>::new(),
+                "{store} {is_sealed}"
+            );
         }
         // When the fork is gone, the same erasure removes the rest.
         storage.sessions.trigger(fork.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();

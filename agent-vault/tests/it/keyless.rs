@@ -180,7 +180,11 @@ async fn a_session_that_does_not_open_is_removed_on_request() {
             assert_eq!((listed.items.len(), listed.damaged.len()), (1, 0), "{store} {loss:?}");
             assert_eq!(raw.maintenance().check().await.unwrap(), [], "{store} {loss:?}");
             if loss == Loss::Open {
-                assert_eq!(site.files_with(WORD.as_bytes()), Vec::<std::path::PathBuf>::new(), "{store}");
+                assert_eq!(
+                    site.places_with(WORD.as_bytes()).await,
+                    Vec::<std::path::PathBuf>::new(),
+                    "{store}"
+                );
             }
         })
         .await;
