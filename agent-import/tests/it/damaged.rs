@@ -9,8 +9,10 @@ use agent_import::{Format, Import};
 
 use crate::support::{copy_folder, sample};
 
-/// Number of damaged versions of each sample.
-const VERSIONS: u64 = 250;
+/// Returns the number of damaged versions of each sample.
+fn versions() -> u64 {
+    if std::env::var_os("AGENT_TEST_THOROUGH").is_some() { 2_000 } else { 60 }
+}
 
 /// Numbers that follow from a seed, by the generator SplitMix64.
 struct Random(u64);
@@ -82,7 +84,7 @@ async fn damaged(format: Format) -> Result<()> {
     let originals: Vec<_> =
         files(whole.path()).into_iter().map(|file| (std::fs::read(&file).expect("a file"), file)).collect();
     let (mut imported, mut changed) = (0, 0);
-    for seed in 0..VERSIONS {
+    for seed in 0..versions() {
         let mut random = Random(seed);
         let folder = tempfile::tempdir().expect("a folder");
         copy_folder(whole.path(), folder.path());
@@ -112,7 +114,7 @@ async fn damaged(format: Format) -> Result<()> {
         let checked = verify(&storage, |_| {}).await?;
         assert!(checked.is_sound(), "{name}: {checked:?}");
     }
-    assert!(imported > VERSIONS / 2 && changed > 0, "{format}: {imported} sessions, {changed} reports");
+    assert!(imported > versions() / 2 && changed > 0, "{format}: {imported} sessions, {changed} reports");
     Ok(())
 }
 
