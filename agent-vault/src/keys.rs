@@ -9,7 +9,7 @@ use agent_core::{Backend, Error, ErrorKind, Result, SessionId, SessionStore, Ten
 use futures::TryStreamExt;
 
 use crate::cipher::{Cipher, Secret};
-use crate::lost::lost;
+use crate::lost::{Missing, lost};
 use crate::place::{KeyEntry, KeyPlace, KeyQuery, KeyRow};
 use crate::ring::KeyRing;
 use crate::tenant_row::TenantRow;
@@ -147,11 +147,6 @@ impl Keys {
     /// Returns the place of the rows.
     pub(crate) fn place(&self) -> &dyn KeyPlace {
         &*self.shared.place
-    }
-
-    /// Returns the sessions that the keys have sealed, as they are stored; `None` if they are not known.
-    pub(crate) fn sessions(&self) -> Option<&dyn SessionStore> {
-        self.shared.stored.as_deref()
     }
 
     /// Returns the source of times and randomness.
@@ -523,7 +518,9 @@ impl Keys {
     ///
     /// `Corrupt` if something does, and the row is still missing.
     async fn check_unneeded(&self) -> Result<()> {
-        match self.needs_row().await? {
+        let Shared { tenant, place, stored, .. } = &*self.shared;
+        let missing = Missing { tenant, place: &**place, stored: stored.as_deref() };
+        match missing.needed_by().await? {
             // Another process may have made it meanwhile.
             Some(needed_by) if self.find_row().await?.is_none() => Err(lost(&self.bound().row(), &needed_by)),
             _ => Ok(()),

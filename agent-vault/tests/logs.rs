@@ -1,4 +1,4 @@
-//! What is logged, errors, and what is shown of public types hold no word, no value and no key of an encrypted store.
+//! Logs, errors and the forms of public types for people hold no word, no value and no key of an encrypted store.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[allow(dead_code, reason = "other tests use the rest")]

@@ -1,4 +1,4 @@
-//! Sessions of encrypted stores that have no key, or not theirs, and tenants whose key is lost: named, and removed on request.
+//! Sessions of encrypted stores without a key, or with the key of another one, are named and removed; tenants without one are refused.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a caller gives and gets is that of the opened form: sizes of pages, and hashes of configurations.
+//! Sizes of pages and hashes of configurations are those of the opened form.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A session with a word in each place where one can be.
+//! A session with a word in each member that can hold one.
 
 use std::sync::Arc;
 
