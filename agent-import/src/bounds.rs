@@ -1,4 +1,4 @@
-//! Events as a log takes them: what a source says is cut, emptied or left out, so that no entry refuses its whole session.
+//! Events as a log takes them: what does not fit is cut, emptied or left out, so that no entry refuses its whole session.
 
 use agent_core::event::{EVENT_MAX_BYTES, EventPayload, Message, ToolResult, ToolUse};
 use agent_core::json::RawJson;

@@ -163,9 +163,20 @@ fn answer(fields: &RawFields, thread: &str, entry: &mut Entry, notes: &mut Notes
     if entry.items.is_empty() {
         return;
     }
-    let model = text(&about, &["model_name", "model"]).unwrap_or_default();
-    let stop = text(&about, &["stop_reason", "finish_reason"]);
-    entry.items.push(values::response(Some([api, &provider, &model]), stop.as_deref()));
+    ending(fields, &about, (api, &provider), thread, entry);
+}
+
+/// Adds the end of an answer, and its usage.
+fn ending(
+    fields: &RawFields,
+    about: &RawFields,
+    (api, provider): (&str, &str),
+    thread: &str,
+    entry: &mut Entry,
+) {
+    let model = text(about, &["model_name", "model"]).unwrap_or_default();
+    let stop = text(about, &["stop_reason", "finish_reason"]);
+    entry.items.push(values::response(Some([api, provider, &model]), stop.as_deref()));
     let used = object(get(fields, &["usage_metadata"]));
     let (input, output) =
         (object(get(&used, &["input_token_details"])), object(get(&used, &["output_token_details"])));

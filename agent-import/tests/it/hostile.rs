@@ -1,4 +1,4 @@
-//! Sources that say what no program writes.
+//! Sources with contents that no program writes.
 
 use std::path::Path;
 
