@@ -83,6 +83,9 @@ impl Target {
         shared: &[EntryId],
     ) -> Result<(NewSession, usize)> {
         let id = self.session_id(&transcript.name);
+        if self.is_dry {
+            return Ok((NewSession::new(id, self.workspace), shared.len()));
+        }
         let patch = patch(self.format, transcript);
         let parent = match &transcript.relation {
             Relation::None => None,
@@ -91,10 +94,6 @@ impl Target {
             }
         };
         let mut begun = None;
-        if self.is_dry {
-            let (new, number) = (NewSession::new(id, self.workspace), shared.len());
-            return Ok((new, number));
-        }
         match (&transcript.relation, &parent) {
             (Relation::Branch { .. }, Some(parent)) => begun = self.branch(id, parent, shared).await?,
             (Relation::Child { .. }, Some(parent)) => begun = Some((NewSession::child(id, parent), 0)),

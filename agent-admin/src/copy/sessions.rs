@@ -103,8 +103,7 @@ impl Work<'_> {
         before_restore(&*self.copy.to.sessions).await
     }
 
-    /// Returns the sessions that the target lists, each with its fingerprint. A page that cannot be read counts as empty: its sessions are
-    /// compared.
+    /// Returns the sessions that the target lists, each with its fingerprint. Those that its list cannot show are compared.
     async fn known(&self, query: SessionQuery) -> Result<HashMap<SessionId, [u8; 16]>> {
         let mut known = HashMap::new();
         let mut listed = pages(query, |query| self.copy.to.sessions.list(query));

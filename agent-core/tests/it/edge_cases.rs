@@ -471,6 +471,14 @@ fn imported_messages_wait_for_no_run() {
     assert_eq!((now.counts.user, now.counts.agent, now.head), (1, 1, Seq::new(3)));
     assert_eq!((now.last_input, now.inputs_done_through, now.inputs_open), (Seq::new(2), Seq::new(2), 0));
     assert_eq!(now.status.state, SessionState::Idle);
+    // Each may have the time that it had elsewhere; no other event may.
+    let at: Timestamp = "2001-02-03T04:05:06Z".parse().unwrap();
+    let timed = || vec![NewEvent::user_message("once").with_at(at), NewEvent::agent_message("now")];
+    let done = driver.trigger(Trigger::ImportEvents(timed())).unwrap();
+    assert_eq!((driver.now().updated_at > at, done.last), (true, Seq::new(5)));
+    assert_eq!(*driver.trigger(Trigger::Replace(timed())).unwrap_err().kind(), ErrorKind::InvalidInput);
+    let error = driver.event(NewEvent::user_message("never").with_at(at)).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::InvalidInput);
     driver.event(NewEvent::user_message("and now?")).unwrap();
     assert_eq!(*driver.trigger(Trigger::ImportEvents(events())).unwrap_err().kind(), ErrorKind::InvalidInput);
 }

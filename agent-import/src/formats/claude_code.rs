@@ -391,7 +391,13 @@ impl Opened {
 
     /// Gives results the whole outputs that are in files beside the transcript.
     fn outputs(&self, entry: &mut Entry, notes: &mut Notes) {
-        let folder = self.file.path.with_extension("").join("tool-results");
+        let session = self.file.path.with_extension("");
+        let folder = session.join("tool-results");
+        // Neither may be a link that leads elsewhere.
+        let is_folder = |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
+        if !is_folder(&session) || !is_folder(&folder) {
+            return;
+        }
         for item in &mut entry.items {
             let Item::Event(EventPayload::AgentToolResult(result)) = item else { continue };
             let call = result.call.as_str();
