@@ -262,7 +262,7 @@ impl SessionStore for ToyStore {
             let removed = removed.map(|row| row.map(|_| 1).map_err(failed)).sum::<Result<u64>>()?;
             drop(log);
             transaction.sweep(purge.session, false)?;
-            transaction.set(SESSIONS, id, &session.tombstone().to_json())?;
+            transaction.set(SESSIONS, id, &purge.tombstone_of(&session).to_json())?;
             Ok(Purged::new(removed))
         };
         self.transaction(work).await
