@@ -13,6 +13,7 @@
 //! - [`verify`](verify::verify()) reads everything and reports damage.
 //! - [`salvage`](salvage::salvage()) recovers the readable part of a damaged session, which stays unchanged.
 //! - [`copy`] copies a tenant from one backend to another, and verifies the written data.
+//! - [`fence`] ends all runs from before a store was put back from a copy of its bytes.
 //! - [`manifest`] exports a session as one document with a checksum, and imports it; [`archive`] does so with its blobs;
 //!   [`export`] writes either in pieces, in memory that does not grow with the session.
 //! - [`audit`] records administrative operations and their actors.
@@ -53,6 +54,7 @@ pub mod audit;
 mod blobs;
 pub mod copy;
 pub mod export;
+pub mod fence;
 mod gap;
 pub mod manifest;
 pub mod rendering;

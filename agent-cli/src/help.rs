@@ -62,6 +62,7 @@ Examples:
   chat session export ID --output session.json
   chat copy files:./notes sqlite:./notes.db
   chat backup ./notes-backup.db --store sqlite:./notes.db
+  chat restore sqlite:./notes-backup.db --store sqlite:./notes.db
   chat verify --all-tenants
   chat session list --since 3d
   chat session show 2

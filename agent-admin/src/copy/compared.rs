@@ -10,8 +10,13 @@ use uuid::Builder;
 
 use crate::copy::Stop;
 
-/// Returns an error if a session that exists in both stores must not be continued.
-pub(super) fn check(there: &SessionRecord, here: &SessionRecord, kept: Option<Seq>) -> Result<(), Stop> {
+/// Returns an error if a session that exists in both stores must not be continued. Whether the target may be ahead is up to the caller.
+pub(super) fn check(
+    there: &SessionRecord,
+    here: &SessionRecord,
+    kept: Option<Seq>,
+    may_be_ahead: bool,
+) -> Result<(), Stop> {
     let is_deleted = |session: &SessionRecord| session.status.state == SessionState::Deleted;
     let reason = match (is_deleted(here), is_deleted(there)) {
         (false, true) => "it was deleted in the target, and a deleted id cannot be used again".to_owned(),
@@ -20,6 +25,7 @@ pub(super) fn check(there: &SessionRecord, here: &SessionRecord, kept: Option<Se
         (true, false) if kept.is_some_and(|kept| there.head > kept) && !is_bare(there, here) => {
             "it was copied earlier, then deleted and purged in the source; delete it in the target".to_owned()
         }
+        (false, false) if may_be_ahead => return Ok(()),
         _ if there.head > here.head => {
             format!("the target is at event {}, ahead of the source, which is at {}", there.head, here.head)
         }

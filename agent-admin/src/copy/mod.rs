@@ -56,6 +56,18 @@
 //!   copies with few threads and small SQLite caches, takes about 40 MiB for 10,000 sessions from files to SQLite.
 //!
 //! The source may be in use: each session is copied in the state in which the copy finds it. The target should not be.
+//!
+//! # Restoring a backup
+//!
+//! [`StoreCopy::with_fences`] restores a backup to a place that was in use: to an empty one, or over what is left. A run from before the loss
+//! may still be alive, and know a lease that the backup does not have. So each restored session is fenced: its epoch is raised beyond all
+//! that such a run can know, and its lease has ended. Its work is queued again.
+//!
+//! - A session that has more events than the backup, and the same ones before, is left as it is, and counts as present.
+//! - One that differs, or was deleted since, is listed in [`CopyReport::refused`], and is not changed.
+//! - A restore that was cut off is completed by the next one, which fences what the first one had copied and not fenced.
+//! - Until a session is fenced, a run from before may write to it if the backup holds its lease. The copy then names the session as refused
+//!   or fences it after that write; it never mixes both histories. Restore to a place that no program has opened to exclude that.
 
 mod compared;
 mod places;
@@ -80,6 +92,7 @@ pub struct StoreCopy {
     workspace: Option<WorkspaceId>,
     at_once: usize,
     changed_only: bool,
+    fences: bool,
     watch: Option<Watch>,
 }
 
@@ -113,12 +126,18 @@ impl StoreCopy {
     /// # Ok(()) }
     /// ```
     pub fn new(from: Storage, to: Storage) -> Self {
-        Self { from, to, workspace: None, at_once: Self::DEFAULT_AT_ONCE, changed_only: false, watch: None }
+        let at_once = Self::DEFAULT_AT_ONCE;
+        Self { from, to, workspace: None, at_once, changed_only: false, fences: false, watch: None }
     }
 
     setters! {
         /// Limits the copy to this workspace, with its sessions and device bindings; by default everything is copied.
         pub fn with_workspace(id: WorkspaceId) => workspace = Some(id);
+
+        /// Makes the copy the restore of a backup: fences each session that is as in the backup after its copy
+        /// ([`Trigger::Fence`](agent_core::commit::Trigger::Fence)), so that no run from before writes to it, and leaves a session
+        /// that has more than the backup as it is. See [restoring](self#restoring-a-backup).
+        pub const fn with_fences() => fences = true;
 
         /// Sets the number of sessions that are copied at once; default 8, at least one.
         pub fn with_sessions_at_once(sessions: usize) => at_once = sessions.max(1);
@@ -238,6 +257,8 @@ pub struct CopyReport {
     pub copied: CopyCounts,
     /// Objects that existed already and are equal.
     pub present: CopyCounts,
+    /// Sessions that were fenced, in the restore of a backup.
+    pub fenced: u64,
     /// Number of events that were written.
     pub events: u64,
     /// Number of bytes of these events as JSON.

@@ -226,7 +226,7 @@ impl Work<'_> {
         };
         let over = there.as_ref().is_some_and(|there| there.status.state == SessionState::Deleted);
         if let Some(there) = &there {
-            check(there, &record, is_purged.then_some(survey.last))?;
+            check(there, &record, is_purged.then_some(survey.last), self.copy.fences)?;
             if over && !is_end {
                 return Ok(None);
             }
@@ -259,8 +259,14 @@ impl Work<'_> {
         if is_deleted != is_end {
             return Ok(None);
         }
-        if !is_purged {
+        // What a place has beyond its backup stays: it was not lost, or was restored and fenced before.
+        let is_ahead = there.is_some_and(|there| there.head > record.head);
+        if !is_purged && !is_ahead {
             self.compare(record).await?;
+        }
+        if self.copy.fences && !is_deleted && !is_ahead {
+            self.copy.to.sessions.trigger(id, Trigger::Fence).await.map_err(Stop::of_target)?;
+            self.tally().report.fenced += 1;
         }
         let is_new = sent.events > 0 || (is_deleted && !over);
         Ok(Some(if is_new { ItemOutcome::Copied } else { ItemOutcome::Present }))

@@ -40,17 +40,25 @@ pub(crate) struct Copy {
     /// Progress output on standard error
     #[arg(long, value_enum, default_value = "auto")]
     progress: Progress,
+    /// Whether it is the restore of a backup.
+    #[arg(skip)]
+    fences: bool,
 }
 
 impl Copy {
     /// A copy of one tenant.
     pub(super) fn of_tenant(from: Address, to: Address, progress: Progress) -> Self {
-        Self { from, to, workspace: None, all_tenants: false, changed: false, progress }
+        Self { from, to, workspace: None, all_tenants: false, changed: false, progress, fences: false }
     }
 
     /// A backup of all tenants, which is brought up to date.
     pub(super) fn backup(from: Address, to: Address, progress: Progress) -> Self {
-        Self { from, to, workspace: None, all_tenants: true, changed: true, progress }
+        Self { all_tenants: true, changed: true, ..Self::of_tenant(from, to, progress) }
+    }
+
+    /// The restore of a backup, of all tenants.
+    pub(super) fn restore(from: Address, to: Address, progress: Progress) -> Self {
+        Self { all_tenants: true, fences: true, ..Self::of_tenant(from, to, progress) }
     }
 
     /// Copies this tenant, or those that the options choose.
@@ -88,6 +96,9 @@ impl Copy {
             if self.changed {
                 copy = copy.with_changed_only();
             }
+            if self.fences {
+                copy = copy.with_fences();
+            }
             add(&mut report, copy.run().await?, self.all_tenants.then_some(tenant));
         }
         from.close().await?;
@@ -115,13 +126,24 @@ impl Copy {
 
 /// Adds the report of one tenant; prefixes objects with the tenant, if there are several.
 fn add(sum: &mut CopyReport, report: CopyReport, tenant: Option<&TenantId>) {
-    let CopyReport { copied, present, events, bytes, blobs, blob_bytes, mut damaged, mut refused, .. } =
-        report;
+    let CopyReport {
+        copied,
+        present,
+        fenced,
+        events,
+        bytes,
+        blobs,
+        blob_bytes,
+        mut damaged,
+        mut refused,
+        ..
+    } = report;
     for (sum, one) in [(&mut sum.copied, copied), (&mut sum.present, present)] {
         sum.workspaces += one.workspaces;
         sum.sessions += one.sessions;
         sum.bindings += one.bindings;
     }
+    sum.fenced += fenced;
     sum.events += events;
     sum.bytes += bytes;
     sum.blobs += blobs;
@@ -149,8 +171,12 @@ fn summary(report: &CopyReport) -> String {
         0 => String::new(),
         blobs => format!(", {} ({} bytes)", counted(blobs, "blob"), report.blob_bytes),
     };
+    let fenced = match report.fenced {
+        0 => String::new(),
+        fenced => format!("; no run from before writes to {}", counted(fenced, "restored session")),
+    };
     format!(
-        "copied {}, {}{blobs}; already in the target: {}",
+        "copied {}, {}{blobs}; already in the target: {}{fenced}",
         counts(report.copied),
         counted(report.events, "event"),
         counts(report.present)
@@ -184,7 +210,7 @@ fn value(report: &CopyReport) -> Value {
         .map(|refused| json!({"object": refused.object, "reason": refused.reason}))
         .collect();
     json!({
-        "copied": counts(report.copied), "present": counts(report.present), "events": report.events,
+        "copied": counts(report.copied), "present": counts(report.present), "fenced": report.fenced, "events": report.events,
         "bytes": report.bytes, "blobs": report.blobs, "blob_bytes": report.blob_bytes, "damaged": damage(&report.damaged), "refused": refused,
     })
 }

@@ -17,6 +17,7 @@ mod import;
 mod key;
 mod maintain;
 mod restore;
+mod restore_store;
 mod search;
 mod session;
 mod session_list;
@@ -121,8 +122,7 @@ pub(crate) enum Command {
     /// To a store (files:PATH, sqlite:PATH, s3://BUCKET/PREFIX): the first run copies everything, each later one reads both lists and the
     /// sessions that have changed. Each session is copied as it was at one moment, with whole commits, and what was written is read back.
     /// Deletions and erasures are applied, too. What differs in the backup is named, and not changed. The backup is a store: `chat
-    /// verify --store BACKUP` checks it, `chat copy BACKUP STORE` restores it, and a session is restored by `chat session export
-    /// --store BACKUP` and `chat session restore`.
+    /// verify --store BACKUP` checks it, `chat restore` brings all of it back, and `chat session restore` one session.
     ///
     /// To a FILE, of a SQLite store: a snapshot of one moment, a database file, which `--store sqlite:FILE` opens. It is written to disk
     /// and checked under the name FILE.<16 digits>.part, then renamed. After a crash, delete the .part file. Existing
@@ -131,6 +131,18 @@ pub(crate) enum Command {
     /// A store in PostgreSQL can also be backed up by the server's own programs: `pg_dump` of the schema, for which this prints the
     /// command if a FILE is given, or a base backup of the whole server (`pg_basebackup`); FILE is not written.
     Backup(backup::Backup),
+    /// Restore a backup to a store, so that no run from before the loss writes to it
+    ///
+    /// Copies what the store lacks of BACKUP, all tenants, and verifies it. Each restored session ends its lease and is fenced: a
+    /// program that still works on it, and does not know of the loss, is refused. The session's work is queued again. A session that has
+    /// more than the backup is left as it is. One that differs, or was deleted since, is named and not changed; `chat session restore`
+    /// makes a new session of it. The same command again finishes a restore that was cut off.
+    ///
+    /// With --in-place nothing is copied: use it once after the store was put back by other means, such as its folder, its
+    /// database file or a dump of the server.
+    ///
+    /// Restore to a place that no program has open.
+    Restore(restore_store::Restore),
     /// Do the work that a store has put off: rewrite a SQLite file in which copies of erased data may be left
     ///
     /// Deletions and erasures remove data at once. SQLite leaves copies of rows that it has moved before in unused parts of
@@ -257,6 +269,7 @@ pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Comman
             erase::verify(args, &receipt, words.as_deref()).await
         }
         Command::Backup(backup) => backup.run(args).await,
+        Command::Restore(restore) => restore.run(args).await,
         Command::Upgrade => upgrade::run(args).await,
         Command::Maintain => maintain::run(args).await,
         Command::Key(key) => key.run(args).await,
@@ -289,6 +302,7 @@ impl Command {
                 | Self::Erase(_)
                 | Self::Verify { erased: Some(_), .. }
                 | Self::Backup(_)
+                | Self::Restore(_)
                 | Self::Upgrade
                 | Self::Maintain
                 | Self::Key(_)
@@ -451,6 +465,7 @@ async fn on_site(command: Command, site: &Site<'_>, is_shared_checked: bool) -> 
         | Command::Tenant(_)
         | Command::Erase(_)
         | Command::Backup(_)
+        | Command::Restore(_)
         | Command::Upgrade
         | Command::Maintain
         | Command::Key(_)

@@ -543,3 +543,31 @@ fn a_backup_in_a_store_is_brought_up_to_date() {
     let done = run(&["backup", &format!("files:closed?key_file={}", site.path().join("root.key").display())]);
     assert!(done.status.success(), "{done:?}");
 }
+
+/// A backup is restored over an emptied place, whose runs from before are ended; what was put back by other means is fenced in place.
+#[test]
+fn a_backup_is_restored_and_fenced() {
+    let (site, backup) = (Site::new("sqlite"), Site::new("files"));
+    let (main, _) = site.send("hello");
+    site.ok(&["backup", &backup.address()]);
+    let epoch = |site: &Site| site.json(&["session", "show", &main])["epoch"].as_u64().unwrap_or_default();
+    let before = epoch(&site);
+    let place = Site::new("sqlite");
+    let said = place.ok(&["restore", &backup.address()]);
+    assert!(said.contains("no run from before writes to 1 restored session"), "{said}");
+    assert!(epoch(&place) >= before + 65_536, "{}", epoch(&place));
+    let again = place.json(&["restore", &backup.address()]);
+    assert_eq!((&again["fenced"], &again["copied"]["sessions"]), (&json!(0), &json!(0)), "{again}");
+    place.send("again");
+    place.ok(&["verify"]);
+
+    let first = epoch(&site);
+    let said = site.ok(&["restore", "--in-place"]);
+    assert!(said.contains("fenced 1 session"), "{said}");
+    assert!(epoch(&site) >= first + 65_536);
+    // Neither both nor none, not one tenant, and nothing open of what is encrypted.
+    site.fails(&["restore"], 2, "BACKUP");
+    site.fails(&["restore", &backup.address(), "--in-place"], 2, "cannot be used");
+    site.fails(&["restore", "--in-place", "--tenant", "acme"], 2, "all tenants");
+    site.fails(&["restore", &site.address()], 2, "into itself");
+}

@@ -52,6 +52,7 @@ const COMMANDS: &[&[&str]] = &[
     &["import", "claude-code", "FOLDER/transcripts"],
     &["backup", "FOLDER/backup.db"],
     &["backup", "sqlite:FOLDER/copy.db"],
+    &["restore", "--in-place"],
     &["sweep", "--inactive", "0", "--dry-run"],
     &["sweep", "--policy", "FOLDER/retention.toml", "--yes"],
     &["audit"],

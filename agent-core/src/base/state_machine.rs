@@ -171,6 +171,8 @@ words! {
         Clear = "clear",
         /// Forks another session from this one.
         Fork = "fork",
+        /// Ends every lease of before the session was restored from a backup.
+        Fence = "fence",
         /// Trigger of a newer version of this library.
         Newer = "newer",
     } newer = Some(Self::Newer)
@@ -283,6 +285,12 @@ pub const TABLE: &[Rule] = &[
     rule(
         TriggerKind::Fork,
         &[Initializing, Idle, Queued, Running, RequiresAction, Suspended, Failed, Archived, Terminated],
+        Target::Stay,
+    ),
+    rule(TriggerKind::Fence, &[Running], Target::Open),
+    rule(
+        TriggerKind::Fence,
+        &[Initializing, Idle, Queued, RequiresAction, Suspended, Failed, Archived, Terminated],
         Target::Stay,
     ),
 ];

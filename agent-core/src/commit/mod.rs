@@ -34,6 +34,8 @@ pub(crate) const PLANNED_MAX_EVENTS: usize = COMMIT_MAX_EVENTS + 2 * OPEN_CALLS_
 pub const COMMIT_MAX_BLOBS: usize = 64;
 /// Maximum number of payload bytes in one commit.
 pub const COMMIT_MAX_BYTES: usize = 64 << 20;
+/// Minimum by which [`Trigger::Fence`] raises the epoch of a session: more runs than one begins between two backups.
+pub const EPOCHS_PER_FENCE: u64 = 1 << 16;
 
 /// Events and triggers for one session, applied atomically.
 ///
@@ -160,6 +162,10 @@ pub enum Trigger {
     },
     /// Ends the wait for an answer that did not arrive in time.
     ActionTimeout(ActionId),
+    /// Ends the lease, if there is one, and raises the epoch by at least [`EPOCHS_PER_FENCE`], so that no run from before a restore of
+    /// this session writes again, also none that the restored log does not have. Two fences after one backup lead to different
+    /// epochs: how many more they add comes from the id of the commit.
+    Fence,
     /// Suspends the session; a run is asked to end first.
     Suspend(Reason),
     /// Suspends the session now; a run is fenced.

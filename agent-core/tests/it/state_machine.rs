@@ -73,6 +73,7 @@ const MATRIX: &[(TriggerKind, &str)] = &[
     (TriggerKind::Delete, /*    */ "ddddddddd="),
     (TriggerKind::Clear, /*     */ ".ii..sf..."),
     (TriggerKind::Fork, /*      */ "niqrasfht."),
+    (TriggerKind::Fence, /*     */ "niqqasfht."),
 ];
 
 /// A session brought into `state` by legal commits.
@@ -142,6 +143,7 @@ fn ask(driver: &Driver, trigger: TriggerKind) -> Commit {
         TriggerKind::Interrupt => plain.with_event(NewEvent::interrupt()),
         TriggerKind::Suspend => plain.with_trigger(Trigger::Suspend(Reason::UserPaused)),
         TriggerKind::ForceSuspend => plain.with_trigger(Trigger::ForceSuspend(Reason::UserPaused)),
+        TriggerKind::Fence => plain.with_trigger(Trigger::Fence),
         TriggerKind::Resume => plain.with_trigger(Trigger::Resume),
         TriggerKind::Fail => plain.with_trigger(Trigger::Fail(Failure::new(Reason::SystemError, "it broke"))),
         TriggerKind::ClearFailure => plain.with_trigger(Trigger::ClearFailure),

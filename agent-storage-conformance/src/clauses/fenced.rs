@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use agent_core::commit::{LeaseRequest, RunEnd, Trigger};
+use agent_core::commit::{EPOCHS_PER_FENCE, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{EventPayload, NewEvent};
+use agent_core::model::Status;
 use agent_core::session::SessionRecord;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::ReadEvents;
@@ -25,6 +26,7 @@ pub(super) fn clauses() -> Vec<Clause> {
         only_the_run_writes_as_the_agent,
         inputs_and_readers_need_no_lease,
         a_forced_end_fences_the_run,
+        a_fence_leaves_the_epochs_of_before_behind,
         heartbeats_are_visible_and_are_not_events,
         only_one_holder_prepares_at_a_time,
     ]
@@ -281,6 +283,35 @@ async fn a_forced_end_fences_the_run(stage: &Stage) -> Checked {
     storage.sessions.commit(delete).await?;
     let late = stage.seal_run(&running, run).with_event(NewEvent::agent_message("late"));
     refused!("a write to a deleted session", storage.sessions.commit(late).await, ErrorKind::Deleted)?;
+    Ok(())
+}
+
+/// After a fence, no run of before writes, and none whose epoch the log does not know: as if the session were restored from a backup that
+/// is older than the run. The next run has an epoch that no such run had.
+async fn a_fence_leaves_the_epochs_of_before_behind(stage: &Stage) -> Checked {
+    let handles = stage.handles(2).await?;
+    let (storage, other) = (&handles[0], &handles[1]);
+    let session = stage.new_session(storage).await?;
+    let (running, run) = stage.begin_run(storage, &session, "work").await?;
+    let fenced = storage.sessions.commit(stage.seal(&running).with_trigger(Trigger::Fence)).await?.session;
+    same("the lease", &fenced.lease, &None)?;
+    same("the state", &fenced.status, &Status::new(SessionState::Queued, Reason::LeaseLost))?;
+    let raised = |from: Epoch, to: Epoch| to.get() >= from.get() + EPOCHS_PER_FENCE;
+    holds_for("the epoch after a fence", &fenced.epoch, raised(running.epoch, fenced.epoch))?;
+    let late = stage.seal_run(&running, run).with_event(NewEvent::agent_message("late"));
+    is_fenced(storage, "a write of the run", late, fenced.epoch).await?;
+
+    let (next, _) = stage.begin_run(storage, &fenced, "more").await?;
+    same("the epoch of the next run", &next.epoch, &fenced.epoch.next())?;
+    let mut lost = running.epoch;
+    for _ in 0..3 {
+        lost = lost.next();
+        let late = stage.seal(&next).with_fence(run, lost).with_event(NewEvent::agent_message("late"));
+        is_fenced(storage, "a write of a run that the log does not have", late, next.epoch).await?;
+    }
+    let again = storage.sessions.commit(stage.seal(&next).with_trigger(Trigger::Fence)).await?.session;
+    holds_for("the epoch after another fence", &again.epoch, raised(next.epoch, again.epoch))?;
+    same("the session on another handle", &other.sessions.load(session.id).await?, &again)?;
     Ok(())
 }
 

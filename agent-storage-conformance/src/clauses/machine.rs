@@ -117,6 +117,7 @@ fn asked(
         T::ActionTimeout => commit.with_trigger(Trigger::ActionTimeout("question".parse()?)),
         T::Interrupt => commit.with_event(NewEvent::interrupt()),
         T::Suspend => commit.with_trigger(Trigger::Suspend(Reason::Inactivity)),
+        T::Fence => commit.with_trigger(Trigger::Fence),
         T::ForceSuspend => commit.with_trigger(Trigger::ForceSuspend(Reason::Inactivity)),
         T::Resume => commit.with_trigger(Trigger::Resume),
         T::Fail => commit.with_trigger(Trigger::Fail(failure())),

@@ -160,7 +160,7 @@ impl<'a> Play<'a> {
                 2 => end(RunEnd::retry(failure(), START, 3)),
                 _ => end(RunEnd::Completed(Reason::EndTurn)),
             }),
-            22..26 => commit.with_trigger(match a % 12 {
+            22..26 => commit.with_trigger(match a % 13 {
                 0 => Trigger::Suspend(Reason::UserPaused),
                 1 | 2 => Trigger::Resume,
                 3 => Trigger::Archive,
@@ -169,6 +169,7 @@ impl<'a> Play<'a> {
                 7 | 8 => Trigger::ClearFailure,
                 9 => Trigger::LeaseExpired(epoch),
                 10 => Trigger::ForceSuspend(Reason::Inactivity),
+                11 => Trigger::Fence,
                 _ => Trigger::Terminate(Reason::UserEnded),
             }),
             26 => commit.with_event(NewEvent::interrupt()),

@@ -206,6 +206,7 @@ caught! {
         "machine::an_interrupt_asks_a_run_to_end",
         "machine::completed_inputs_are_never_claimed_again";
     ignored_fence_after_forced_end_is_caught: FenceIgnored by
+        "fenced::a_fence_leaves_the_epochs_of_before_behind",
         "fenced::a_forced_end_fences_the_run",
         "fenced::only_one_holder_prepares_at_a_time",
         "outcomes::checks_come_in_the_stated_order";

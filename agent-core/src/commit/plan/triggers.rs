@@ -4,7 +4,7 @@ use crate::base::{
     Epoch, Error, ErrorKind, RawJson, Reason, Result, SessionState, Target, Timestamp, TriggerKind,
 };
 use crate::commit::plan::planner::{Planner, busy};
-use crate::commit::{LeaseRequest, RunEnd, Trigger};
+use crate::commit::{EPOCHS_PER_FENCE, LeaseRequest, RunEnd, Trigger};
 use crate::event::{Comment, EventPayload, NewEvent, ToolOutcome, ToolResult};
 use crate::model::{
     ActionId, ActionKind, Actor, Failure, OpenCall, PendingAction, Request, Status, Transition,
@@ -33,6 +33,7 @@ impl Planner<'_> {
             Trigger::EndRun(end) => self.end_run(end),
             Trigger::LeaseExpired(epoch) => self.lease_expired(*epoch),
             Trigger::RunLost { epoch, ready_at, limit } => self.run_lost(*epoch, *ready_at, *limit),
+            Trigger::Fence => self.fence(),
             Trigger::ActionTimeout(id) => self.action_timeout(id),
             Trigger::Suspend(reason) => self.suspend(*reason),
             Trigger::ForceSuspend(reason) => self.force_suspend(*reason),
@@ -268,6 +269,24 @@ impl Planner<'_> {
         if attempts >= limit {
             return self.trigger(&Trigger::Fail(failure));
         }
+        Ok(())
+    }
+
+    /// Ends the lease, and leaves every epoch behind that a run from before may have had.
+    fn fence(&mut self) -> Result<()> {
+        self.target(TriggerKind::Fence)?;
+        if let Some(epoch) = self.session.lease.as_ref().map(|lease| lease.epoch) {
+            self.lease_expired(epoch)?;
+        }
+        // On an event of its own: that before it tells how the run ended.
+        self.push(NewEvent::of(&EventPayload::SessionStatusChanged(Comment::new("restored from a backup"))))?;
+        let [.., low, lower, lowest] = *self.commit.id.as_uuid().as_bytes();
+        let more = u64::from(u32::from_be_bytes([0, low, lower, lowest])) % (8 * EPOCHS_PER_FENCE);
+        let Status { state, reason } = self.session.status;
+        let mut change = self.change(TriggerKind::Fence, state, reason);
+        change.epoch = Some(Epoch::new(self.session.epoch.get().saturating_add(EPOCHS_PER_FENCE + more)));
+        self.record(change)?;
+        self.holds_lease = false;
         Ok(())
     }
 

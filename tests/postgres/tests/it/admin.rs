@@ -141,5 +141,7 @@ async fn backup_names_a_dump_that_restores_elsewhere() {
     let verified = other.ok(&["verify", "--all-tenants", "--json"]);
     assert!(verified.contains("\"sessions\":2"), "{verified}");
     assert_eq!(other.ok(&["session", "list", "--json"]), database.ok(&["session", "list", "--json"]));
+    let fenced = other.ok(&["restore", "--in-place"]);
+    assert!(fenced.contains("fenced 2 sessions"), "{fenced}");
     assert!(other.say("more\n").out.contains("more\n"));
 }

@@ -11,6 +11,7 @@ mod ledger;
 mod listing;
 mod maintenance;
 mod refusals;
+mod restores;
 mod search_index;
 mod shared;
 mod sharing;
