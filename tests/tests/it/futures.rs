@@ -7,6 +7,7 @@ use agent_admin::archive::Archive;
 use agent_admin::audit::Audit;
 use agent_admin::copy::StoreCopy;
 use agent_admin::export::SessionExport;
+use agent_admin::fence::fence_sessions;
 use agent_admin::manifest::Manifest;
 use agent_admin::salvage::salvage;
 use agent_admin::usage::usage;
@@ -291,6 +292,7 @@ fn agent_admin() {
     send(Manifest::export(of::<&dyn SessionStore>(), of()));
     send(Manifest::import(of(), of::<&dyn SessionStore>()));
     send(Manifest::import_with_ancestors(of(), of::<&dyn SessionStore>()));
+    send(fence_sessions(of()));
     send(salvage(of(), of(), of()));
     send(usage(of(), of(), of()));
     send(verify(of(), |_: &Verification| ()));
