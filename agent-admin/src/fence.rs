@@ -1,10 +1,10 @@
 //! A store that was put back byte for byte: no run from before writes to it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use agent_core::commit::Trigger;
+use agent_core::session::SessionSummary;
+use agent_core::state::SessionState;
 use agent_core::store::{Damaged, PAGE_MAX, SessionQuery, pages};
 use agent_core::{Error, ErrorKind, Result, Storage};
 
@@ -57,39 +57,34 @@ pub async fn fence_sessions(storage: &Storage) -> Result<Fenced> {
         ));
     }
     let sessions = &storage.sessions;
-    let (mut damaged, fenced) = (Vec::new(), AtomicU64::new(0));
+    let mut fenced = Fenced::default();
     let mut listed =
         pages(SessionQuery::new().with_hidden().with_limit(PAGE_MAX), |query| sessions.list(query));
     while let Some(page) = listed.try_next().await? {
-        damaged.extend(page.damaged);
+        fenced.damaged.extend(page.damaged);
         // Nothing of a search index is written by a run, and each update of it writes segments of its own.
-        let ids: Vec<_> =
-            page.items.iter().filter(|item| !item.is_of_search_index()).map(|item| item.id).collect();
-        let failed: Vec<_> = stream::iter(ids)
+        let is_written =
+            |item: &SessionSummary| item.status.state != SessionState::Deleted && !item.is_of_search_index();
+        let ids: Vec<_> = page.items.iter().filter(|item| is_written(item)).map(|item| item.id).collect();
+        let mut all = stream::iter(ids)
             .map(|id| async move { (id, sessions.trigger(id, Trigger::Fence).await) })
-            .buffer_unordered(AT_ONCE)
-            .filter_map(|(id, done)| {
-                let kept = match done {
-                    Ok(_) => {
-                        fenced.fetch_add(1, Ordering::Relaxed);
-                        None
-                    }
-                    Err(error) => match error.kind() {
-                        ErrorKind::Deleted => None,
-                        ErrorKind::InvalidTransition { .. } | ErrorKind::NotFound => None,
-                        ErrorKind::Corrupt | ErrorKind::Unsupported => {
-                            Some(Ok(Damaged::new(format!("session {id}"), error.to_string())))
-                        }
-                        _ => Some(Err(error)),
-                    },
-                };
-                std::future::ready(kept)
-            })
-            .try_collect()
-            .await?;
-        damaged.extend(failed);
+            .buffer_unordered(AT_ONCE);
+        while let Some((id, done)) = all.next().await {
+            let Err(error) = done else {
+                fenced.sessions += 1;
+                continue;
+            };
+            match error.kind() {
+                // It was deleted meanwhile.
+                ErrorKind::Deleted | ErrorKind::NotFound => {}
+                ErrorKind::Corrupt | ErrorKind::Unsupported => {
+                    fenced.damaged.push(Damaged::new(format!("session {id}"), error.to_string()));
+                }
+                _ => return Err(error),
+            }
+        }
     }
-    damaged.sort();
-    damaged.dedup();
-    Ok(Fenced { sessions: fenced.into_inner(), damaged })
+    fenced.damaged.sort();
+    fenced.damaged.dedup();
+    Ok(fenced)
 }

@@ -63,11 +63,13 @@
 //! may still be alive, and know a lease that the backup does not have. So each restored session is fenced: its epoch is raised beyond all
 //! that such a run can know, and its lease has ended. Its work is queued again.
 //!
-//! - A session that has more events than the backup, and the same ones before, is left as it is, and counts as present.
+//! - A session that has more events than the backup, and the same ones before, keeps them, counts as present, and is fenced unless a restore
+//!   of this backup did so before: its run, if one lives, ends, and its work is queued again.
 //! - One that differs, or was deleted since, is listed in [`CopyReport::refused`], and is not changed.
-//! - A restore that was cut off is completed by the next one, which fences what the first one had copied and not fenced.
-//! - Until a session is fenced, a run from before may write to it if the backup holds its lease. The copy then names the session as refused
-//!   or fences it after that write; it never mixes both histories. Restore to a place that no program has opened to exclude that.
+//! - A restore that was cut off is completed by the next one, which fences what the first one had copied and not fenced, also if a run from
+//!   before wrote to it meanwhile.
+//! - Until a session is fenced, a run from before may write to it if the backup holds its lease. What it writes stays, or the session is
+//!   listed as refused; run the restore again then. Restore to a place that no program has opened to exclude that.
 
 mod compared;
 mod places;
@@ -134,9 +136,9 @@ impl StoreCopy {
         /// Limits the copy to this workspace, with its sessions and device bindings; by default everything is copied.
         pub fn with_workspace(id: WorkspaceId) => workspace = Some(id);
 
-        /// Makes the copy the restore of a backup: fences each session that is as in the backup after its copy
-        /// ([`Trigger::Fence`](agent_core::commit::Trigger::Fence)), so that no run from before writes to it, and leaves a session
-        /// that has more than the backup as it is. See [restoring](self#restoring-a-backup).
+        /// Makes the copy the restore of a backup: fences each session after its copy
+        /// ([`Trigger::Fence`](agent_core::commit::Trigger::Fence)), so that no run from before writes to it. A session that has more
+        /// than the backup keeps it. See [restoring](self#restoring-a-backup).
         pub const fn with_fences() => fences = true;
 
         /// Sets the number of sessions that are copied at once; default 8, at least one.

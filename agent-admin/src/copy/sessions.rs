@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::blobs;
 use crate::copy::compared::{check, fingerprint, made};
 use crate::copy::{CopyStage, ItemOutcome, Stop, Work, full_text};
-use agent_core::commit::{Commit, Precondition, Trigger};
+use agent_core::commit::{Commit, EPOCHS_PER_FENCE, Precondition, Trigger};
 use agent_core::event::Event;
 use agent_core::json::RawFields;
 use agent_core::search::before_restore;
@@ -259,12 +259,14 @@ impl Work<'_> {
         if is_deleted != is_end {
             return Ok(None);
         }
-        // What a place has beyond its backup stays: it was not lost, or was restored and fenced before.
-        let is_ahead = there.is_some_and(|there| there.head > record.head);
+        // What a place has beyond its backup stays: it was not lost, or was restored before.
+        let fences = self.copy.fences && !is_deleted;
+        let is_ahead = fences && there.as_ref().is_some_and(|there| there.head > record.head);
+        let raised = record.epoch.get().saturating_add(EPOCHS_PER_FENCE);
         if !is_purged && !is_ahead {
             self.compare(record).await?;
         }
-        if self.copy.fences && !is_deleted && !is_ahead {
+        if fences && there.is_none_or(|there| there.epoch.get() < raised) {
             self.copy.to.sessions.trigger(id, Trigger::Fence).await.map_err(Stop::of_target)?;
             self.tally().report.fenced += 1;
         }

@@ -135,7 +135,7 @@ pub(crate) enum Command {
     ///
     /// Copies what the store lacks of BACKUP, all tenants, and verifies it. Each restored session ends its lease and is fenced: a
     /// program that still works on it, and does not know of the loss, is refused. The session's work is queued again. A session that has
-    /// more than the backup is left as it is. One that differs, or was deleted since, is named and not changed; `chat session restore`
+    /// more than the backup keeps it. One that differs, or was deleted since, is named and not changed; `chat session restore`
     /// makes a new session of it. The same command again finishes a restore that was cut off.
     ///
     /// With --in-place nothing is copied: use it once after the store was put back by other means, such as its folder, its

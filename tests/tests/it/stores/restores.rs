@@ -122,7 +122,7 @@ async fn no_zombie_writes(course: &Course, restored: &Storage) {
 async fn a_restore_is_a_moment_and_fences_what_was_before(site: Site) {
     let courses = std::env::var("AGENT_TEST_RESTORES").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
     let tenants = site.tenants().await;
-    let (mut restored, mut partial) = (0, 0);
+    let (mut restored, mut partial, mut between) = (0, 0, 0);
     for seed in 0..courses {
         let storage = tenants.tenant(&format!("course-{seed}").parse().unwrap());
         let mut course = Course::new(&storage, seed).await;
@@ -147,6 +147,14 @@ async fn a_restore_is_a_moment_and_fences_what_was_before(site: Site) {
             // One that was cut off: what it copied is not fenced yet.
             StoreCopy::new(backup.clone(), place.clone()).run().await.unwrap();
             partial += 1;
+            // Runs whose lease is in the backup write in between.
+            for (id, run, epoch) in &course.runs {
+                let Ok(now) = place.sessions.load(*id).await else { continue };
+                let late = Commit::seal(place.effects(), *id, now.head)
+                    .with_fence(*run, *epoch)
+                    .with_event(NewEvent::agent_message("before the fence"));
+                between += u64::from(place.sessions.commit(late).await.is_ok());
+            }
         }
         let restore = StoreCopy::new(backup.clone(), place.clone()).with_fences();
         let first = restore.run().await.unwrap();
@@ -177,7 +185,7 @@ async fn a_restore_is_a_moment_and_fences_what_was_before(site: Site) {
         no_zombie_writes(&course, &place).await;
         assert!(verify(&place, |_| {}).await.unwrap().is_sound(), "seed {seed}");
     }
-    assert!(restored > courses && partial > 0, "{restored} of {courses} courses");
+    assert!(restored > courses && partial > 0 && between > 0, "{restored} of {courses} courses, {between}");
 }
 
 each_store!(a_restore_is_a_moment_and_fences_what_was_before and files);
