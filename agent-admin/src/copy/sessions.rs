@@ -262,16 +262,24 @@ impl Work<'_> {
         // What a place has beyond its backup stays: it was not lost, or was restored before.
         let fences = self.copy.fences && !is_deleted;
         let is_ahead = fences && there.as_ref().is_some_and(|there| there.head > record.head);
-        let raised = record.epoch.get().saturating_add(EPOCHS_PER_FENCE);
         if !is_purged && !is_ahead {
-            self.compare(record).await?;
+            self.compare(record.clone()).await?;
         }
-        if fences && there.is_none_or(|there| there.epoch.get() < raised) {
-            self.copy.to.sessions.trigger(id, Trigger::Fence).await.map_err(Stop::of_target)?;
-            self.tally().report.fenced += 1;
+        if fences {
+            self.fence(&record, there.as_deref()).await?;
         }
         let is_new = sent.events > 0 || (is_deleted && !over);
         Ok(Some(if is_new { ItemOutcome::Copied } else { ItemOutcome::Present }))
+    }
+
+    /// Fences a restored session, unless a restore of this backup did so before.
+    async fn fence(&self, record: &SessionRecord, there: Option<&SessionRecord>) -> Result<(), Stop> {
+        let raised = record.epoch.get().saturating_add(EPOCHS_PER_FENCE);
+        if there.is_none_or(|there| there.epoch.get() < raised) {
+            self.copy.to.sessions.trigger(record.id, Trigger::Fence).await.map_err(Stop::of_target)?;
+            self.tally().report.fenced += 1;
+        }
+        Ok(())
     }
 
     /// Returns the record in the target, if there is one, and the record in the source.
